@@ -11,7 +11,8 @@
     │   └── HarnessError              the agent loop
     ├── TrainingError                 the update cannot go on; the last complete checkpoint stands
     ├── StoreError                    the database or the file store cannot be used; nothing is half-written
-    │   └── Conflict                  the row changed since it was read; read again and decide again
+    │   ├── Conflict                  the row changed since it was read; read again and decide again
+    │   └── Unavailable               the server went away or was too busy; nothing was written, repeating is safe
     ├── NightRunning                  another process works on this night
     ├── UnsafeStrategy                curation code refused by the sandbox
     └── PromotionRefused              the gate's criteria are not met
@@ -66,6 +67,10 @@ class StoreError(NightshiftError):
 
 class Conflict(StoreError):
     """The row changed since it was read."""
+
+
+class Unavailable(StoreError):
+    """The database went away or was too busy; nothing was written and the call may be repeated."""
 
 
 class NightRunning(NightshiftError):

@@ -144,6 +144,8 @@ def make(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
 
 
 def version_of(plug_in: Any) -> str:
-    """Version of a plug-in: the digest of its source file, so an edit is a new version."""
+    """Version of a plug-in: the digest of its file and of the shared files (`_*.py`) beside it, so an edit shows."""
     module = importlib.import_module(type(plug_in).__module__)
-    return digest(Path(module.__file__ or "").read_text())[:12]
+    path = Path(module.__file__ or "")
+    texts = [each.read_text() for each in (path, *sorted(path.parent.glob("_[!_]*.py")))]
+    return digest(texts)[:12]

@@ -116,7 +116,10 @@ class Usage:
     input_tokens: int | None = None
     """All prompt tokens, cached ones included."""
     cached_tokens: int | None = None
+    """The part of `input_tokens` read from the provider's cache."""
     output_tokens: int | None = None
+    cache_written_tokens: int | None = None
+    """The part of `input_tokens` written to the provider's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,3 +490,64 @@ class Decision:
     report_id: str
     accepted: bool
     criteria: tuple[Criterion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """How one stage of a night went."""
+
+    name: str
+    status: Literal["done", "unchanged", "failed", "skipped"]
+    seconds: float
+    line: str
+    """What it did, or why not, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmScore:
+    """Success of one policy on the evaluation tasks."""
+
+    mean: float
+    low: float
+    """Lower end of the 95% interval over tasks."""
+    high: float
+    num_tasks: int
+    num_seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModeLine:
+    mode_id: str
+    name: str
+    status: ModeStatus
+    count: int
+    """Cases this night."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightSummary:
+    """The figures of one night, as the report and the overview show them."""
+
+    stages: tuple[StageLine, ...]
+    arms: dict[str, ArmScore]
+    """`champion`, `challenger`, `sft_only`, `challenger_without_memory`: those that were evaluated."""
+    paired: dict[str, PairedStats]
+    """`challenger-champion`, `challenger-sft_only`, ..."""
+    modes: tuple[ModeLine, ...]
+    lessons: tuple[str, ...]
+    """Content of memory entries written this night."""
+    rates: dict[str, float]
+    """`sampled_tokens_per_s`, `trained_tokens_per_s`, `orchestration_share`, ..."""
+    counts: dict[str, int]
+    """`trajectories`, `cases`, `examples`, `dropped`, `quarantined`, ..."""
+    accepted: bool | None = None
+    """The gate's answer; None when nothing was offered."""
+    criteria: tuple[Criterion, ...] = ()
+    strategy_id: str | None = None
+    bundle_id: str | None = None
+    report_id: str | None = None
+    memory_revision: str | None = None
+    challenger_digest: str | None = None
+    sft_only_digest: str | None = None
+    note: str = ""
+    """What the profile limits, or why nothing was trained."""

@@ -1,0 +1,66 @@
+"""Practise where the outcome is most uncertain; admit only groups that teach.
+
+    signal(task) = p (1 - p)         p: expected success rate, largest at one half
+
+p is what is known of the task itself, else the mean over those of its skills that are known, else `prior`. Tasks are drawn
+without replacement with probability proportional to signal + `floor`, so nothing is ever excluded for good.
+
+A group is admitted when at least `min_scored` of its trajectories are scored and their returns differ: with equal returns
+every group-relative advantage is zero (as DAPO's dynamic sampling, arXiv 2503.14476: the caller draws another task instead).
+Unscored and non-finite returns do not count. Our choice: the prior one half (optimistic: an unknown skill has the largest
+signal), the floor. No tasks give no tasks; asked for more than there are, all come, in the order drawn.
+"""
+
+import math
+from collections.abc import Sequence
+from random import Random
+
+from components.plugins import plugin
+from components.records import Group, Task
+
+
+@plugin
+class Signal:
+    prior: float = 0.5
+    """Success rate assumed where nothing is known, in [0, 1]."""
+    floor: float = 0.02
+    """Added to every signal, above 0; the largest signal is 0.25."""
+    min_scored: int = 2
+    """Scored trajectories that a group needs, at least 2."""
+    min_spread: float = 1e-6
+    """Difference between the best and the worst return that counts, at least 0."""
+
+    def __post_init__(self) -> None:
+        if (
+            not 0 <= self.prior <= 1
+            or self.floor <= 0
+            or self.min_scored < 2
+            or self.min_spread < 0
+        ):
+            raise ValueError(
+                "expected prior in [0, 1], floor > 0, min_scored >= 2 and min_spread >= 0, "
+                f"got {self.prior!r}, {self.floor!r}, {self.min_scored!r}, {self.min_spread!r}"
+            )
+
+    def select(
+        self, tasks: Sequence[Task], num: int, success_rates: dict[str, float], rng: Random
+    ) -> list[Task]:
+        """At most `num` distinct tasks. `success_rates`: per task id or per skill."""
+        distinct = list({task.id: task for task in tasks}.values())
+        keys: dict[str, float] = {}
+        for task in distinct:
+            p = self.expected(task, success_rates)
+            # The largest num of log(u) / w are a draw without replacement in proportion to w.
+            keys[task.id] = math.log(1.0 - rng.random()) / (p * (1.0 - p) + self.floor)
+        return sorted(distinct, key=lambda task: -keys[task.id])[:num]
+
+    def expected(self, task: Task, success_rates: dict[str, float]) -> float:
+        """The success rate to expect of a task."""
+        if task.id in success_rates:
+            return success_rates[task.id]
+        known = [success_rates[skill] for skill in task.required_skills if skill in success_rates]
+        return sum(known) / len(known) if known else self.prior
+
+    def can_admit(self, group: Group) -> bool:
+        scored = [value for value in group.returns_G if value is not None and math.isfinite(value)]
+        return len(scored) >= self.min_scored and max(scored) - min(scored) > self.min_spread

@@ -1,0 +1,353 @@
+"""One optimizer step on samples: pack, forward, three-term loss, backward, clip, AdamW.
+
+Packs accumulate gradients, and every denominator counts the whole step, so how samples are packed changes nothing but
+rounding. Weights change only after all losses and the gradient were found finite: a step is applied whole or not at all.
+A step without signal is skipped and says why; it advances neither the step count nor the optimizer.
+
+The learner knows token streams and no methods. Learning rate: linear warm-up, then constant.
+Log-probabilities of sampler and trainer are compared at every trained token that has both.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from components.errors import ConfigError, TrainingError
+from components.learner import loss as terms
+from components.learner.head import PickLogprobs
+from components.learner.loss import LossSettings, Normalizers
+from components.learner.packing import Pack, pack
+from components.learner.policy import Policy
+from components.learner.streams import PackStreams, Requests, check, collect, has_signal
+from components.records import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSettings:
+    learning_rate: float = 1e-4
+    """Peak rate of AdamW."""
+    warmup_steps: int = 0
+    """Steps over which the rate rises linearly to its peak."""
+    weight_decay: float = 0.0
+    """Decoupled decay per step, times the rate."""
+    beta1: float = 0.9
+    """AdamW: decay of the mean gradient."""
+    beta2: float = 0.999
+    """AdamW: decay of the mean squared gradient."""
+    max_grad_norm: float = 1.0
+    """The gradient of a step is scaled down to this norm."""
+    max_pack_tokens: int = 2048
+    """Nodes per forward pass; bounds memory."""
+    temperature: float = 1.0
+    """Sampling temperature of the rollouts; logits of the policy-gradient term are divided by it."""
+    num_threads: int | None = None
+    """Threads of the CPU products; None leaves the process as it is. Never more than cores one really gets."""
+    loss: LossSettings = LossSettings()
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "max_grad_norm", "max_pack_tokens", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class StepMetrics:
+    step: int
+    """Optimizer steps applied so far, this one included."""
+    skipped: str | None = None
+    """Why nothing was applied."""
+    loss: float = 0.0
+    loss_pg: float = 0.0
+    loss_ce: float = 0.0
+    loss_kl: float = 0.0
+    reference_kl: float = 0.0
+    """Normalised k3 to the policy without its adapter, before beta."""
+    grad_norm: float = 0.0
+    """Before clipping."""
+    learning_rate: float = 0.0
+    entropy: float = 0.0
+    """Mean entropy of the policy (nats) at the positions whose logits were formed."""
+    num_samples: int = 0
+    num_packs: int = 0
+    num_tokens: int = 0
+    """Tokens of all samples."""
+    num_computed_tokens: int = 0
+    """Tokens that went through the model after sharing prefixes."""
+    num_trained_tokens: int = 0
+    """Tokens with a term of the loss."""
+    num_pg_tokens: int = 0
+    """Tokens in the denominator of the policy-gradient term."""
+    seconds: float = 0.0
+    tokens_per_s: float = 0.0
+    """`num_tokens` per second."""
+    logprob_difference_mean: float | None = None
+    """Mean |sampler - trainer| log-probability; None when no token has both."""
+    logprob_difference_max: float | None = None
+    clip_rate: float = 0.0
+    """Share of policy-gradient tokens whose gradient the clip removed."""
+    retokenised_rate: float = 0.0
+    """Share of samples with advantages but without behaviour log-probabilities."""
+    zero_variance_rate: float | None = None
+    """Share of groups without signal, as the caller counted."""
+
+    def figures(self) -> dict[str, float]:
+        """The numbers, for a tracker."""
+        return {
+            key: float(value)
+            for key, value in asdict(self).items()
+            if isinstance(value, int | float)
+        }
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What packs add up to over one step."""
+
+    pg: float = 0.0
+    ce: float = 0.0
+    kl: float = 0.0
+    reference_kl: float = 0.0
+    entropy: float = 0.0
+    num_rows: int = 0
+    num_trained: int = 0
+    num_pg: int = 0
+    num_clipped: int = 0
+    difference: float = 0.0
+    difference_max: float = 0.0
+    num_compared: int = 0
+
+
+class Learner:
+    """Optimizer and counters around a policy."""
+
+    def __init__(self, policy: Policy, settings: LearnerSettings | None = None):
+        self.policy = policy
+        self.settings = settings or LearnerSettings()
+        self.step = 0
+        self.parameters = policy.trainable()
+        self.optimizer = torch.optim.AdamW(
+            list(self.parameters.values()),
+            lr=self.settings.learning_rate,
+            betas=(self.settings.beta1, self.settings.beta2),
+            weight_decay=self.settings.weight_decay,
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """Rate of the next step."""
+        share = (self.step + 1) / max(self.settings.warmup_steps, 1)
+        return self.settings.learning_rate * min(1.0, share)
+
+    def update(
+        self, samples: Sequence[Sample], zero_variance_rate: float | None = None
+    ) -> StepMetrics:
+        """One optimizer step.
+
+        Raises:
+            TrainingError: a loss or the gradient is not finite; nothing was applied.
+            RecordError: a sample is unusable; nothing was applied.
+        """
+        started = time.perf_counter()
+        if self.settings.num_threads is not None:
+            torch.set_num_threads(self.settings.num_threads)
+        for sample in samples:
+            check(sample, self.policy.vocabulary, self.policy.max_length)
+        learnable = [sample for sample in samples if has_signal(sample)]
+        if not learnable:
+            return StepMetrics(
+                self.step,
+                skipped=_why_nothing(samples),
+                num_samples=len(samples),
+                zero_variance_rate=zero_variance_rate,
+            )
+        totals = terms.normalizers(samples)
+        packs = pack(
+            [sample.input_ids_T for sample in learnable],
+            self.settings.max_pack_tokens,
+            self.policy.settings.device,
+        )
+        sums = _Sums()
+        try:
+            for tree in packs:
+                self._accumulate(tree, learnable, totals, sums)
+            grad_norm = self._apply()
+        finally:
+            self.optimizer.zero_grad(set_to_none=True)
+        seconds = time.perf_counter() - started
+        num_tokens = sum(len(sample.input_ids_T) for sample in learnable)
+        with_credit = [sample for sample in samples if sample.advantages_T is not None]
+        return StepMetrics(
+            step=self.step,
+            loss=sums.pg + sums.ce + sums.kl,
+            loss_pg=sums.pg,
+            loss_ce=sums.ce,
+            loss_kl=sums.kl,
+            reference_kl=sums.reference_kl,
+            grad_norm=grad_norm,
+            learning_rate=self.optimizer.param_groups[0]["lr"],
+            entropy=sums.entropy / max(sums.num_rows, 1),
+            num_samples=len(samples),
+            num_packs=len(packs),
+            num_tokens=num_tokens,
+            num_computed_tokens=sum(len(tree.input_ids_N) for tree in packs),
+            num_trained_tokens=sums.num_trained,
+            num_pg_tokens=totals.pg_tokens,
+            seconds=seconds,
+            tokens_per_s=num_tokens / seconds,
+            logprob_difference_mean=sums.difference / sums.num_compared
+            if sums.num_compared
+            else None,
+            logprob_difference_max=sums.difference_max if sums.num_compared else None,
+            clip_rate=sums.num_clipped / max(sums.num_pg, 1),
+            retokenised_rate=sum(sample.logprobs_T is None for sample in with_credit)
+            / max(len(with_credit), 1),
+            zero_variance_rate=zero_variance_rate,
+        )
+
+    def _accumulate(
+        self, tree: Pack, samples: Sequence[Sample], totals: Normalizers, sums: _Sums
+    ) -> None:
+        """Add one pack's gradient."""
+        settings = self.settings.loss
+        streams = collect(samples, tree, totals, settings)
+        with self.policy.arithmetic():
+            found = self._logprobs(tree, streams)
+            reference = None
+            if settings.reference_kl and len(streams.pg.ids_E):
+                with torch.no_grad(), self.policy.without_adapter():
+                    reference = self._logprobs(tree, streams).pg
+        pg = terms.policy_gradient(found.pg, streams.pg_entries, settings, reference)
+        ce = terms.cross_entropy(found.ce, streams.ce_weights_E, totals.ce_tokens)
+        kl = terms.teacher_kl(
+            found.kl, streams.kl_teacher_E, streams.kl_weights_E, totals.kl_tokens
+        ) + terms.teacher_topk_kl(
+            found.topk, streams.topk_teacher_EK, streams.topk_weights_E, totals.kl_tokens
+        )
+        total = pg.loss + ce + kl
+        if not bool(total.isfinite()):
+            raise TrainingError(_not_finite(tree, samples, streams, found))
+        total.backward()
+        sums.pg += float(pg.loss.detach())
+        sums.ce += float(ce.detach())
+        sums.kl += float(kl.detach())
+        sums.reference_kl += pg.reference_kl
+        sums.num_clipped += pg.num_clipped
+        sums.num_pg += len(found.pg)
+        sums.entropy += float(found.entropy_R.sum())
+        sums.num_rows += len(found.entropy_R)
+        sums.num_trained += found.num_tokens
+        _compare(found.pg.detach(), streams.pg_entries.old_logprobs_E, sums)
+
+    def _logprobs(self, tree: Pack, streams: PackStreams) -> "_Found":
+        """Log-probabilities of all requests of a pack, with one row of logits per predicting node."""
+        requests = [streams.pg, streams.ce, streams.kl, streams.topk]
+        width = streams.topk_ids_EK.shape[1]
+        topk_nodes = streams.topk.nodes_E.repeat_interleave(width)
+        # With a temperature, a node has one row for sampled tokens and another for the rest.
+        shift = len(tree.input_ids_N) if self.settings.temperature != 1.0 else 0
+        nodes_Q = torch.cat(
+            [streams.pg.nodes_E + shift, streams.ce.nodes_E, streams.kl.nodes_E, topk_nodes]
+        )
+        ids_Q = torch.cat(
+            [streams.pg.ids_E, streams.ce.ids_E, streams.kl.ids_E, streams.topk_ids_EK.flatten()]
+        )
+        rows_R, row_of_Q = nodes_Q.unique(return_inverse=True)
+        order_Q = row_of_Q.argsort(stable=True)
+        hidden_RD = self.policy.hidden(tree)[rows_R % len(tree.input_ids_N)]
+        if shift:
+            is_sampled = (rows_R >= shift).unsqueeze(-1)
+            hidden_RD = torch.where(is_sampled, hidden_RD / self.settings.temperature, hidden_RD)
+        picked, entropy_R = PickLogprobs.apply(
+            hidden_RD, self.policy.head_weight, row_of_Q[order_Q], ids_Q[order_Q]
+        )
+        logprobs_Q = picked[order_Q.argsort()]
+        sizes = [len(each.ids_E) for each in requests[:3]]
+        pg, ce, kl, topk = logprobs_Q.split([*sizes, len(topk_nodes)])
+        at = torch.cat([each.nodes_E for each in requests])
+        which = torch.cat([each.samples_E for each in requests])
+        num_tokens = len(torch.stack([at, which]).unique(dim=1).T)
+        return _Found(pg, ce, kl, topk.view(-1, width), entropy_R, num_tokens)
+
+    def _apply(self) -> float:
+        grad_norm = torch.nn.utils.clip_grad_norm_(
+            self.parameters.values(), self.settings.max_grad_norm
+        )
+        if not bool(grad_norm.isfinite()):
+            names = [
+                name
+                for name, each in self.parameters.items()
+                if each.grad is not None and not bool(each.grad.isfinite().all())
+            ]
+            raise TrainingError(
+                f"the gradient of step {self.step + 1} is {float(grad_norm)}: first bad parameter "
+                f"{names[0] if names else 'none, the norm overflowed'!r}; nothing was applied"
+            )
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        self.optimizer.step()
+        self.step += 1
+        return float(grad_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Log-probabilities by term, in the order of the requests."""
+
+    pg: Tensor
+    ce: Tensor
+    kl: Tensor
+    topk: Tensor
+    entropy_R: Tensor
+    num_tokens: int
+
+
+def _compare(trainer_E: Tensor, sampler_E: Tensor, sums: _Sums) -> None:
+    known = ~sampler_E.isnan()
+    if not bool(known.any()):
+        return
+    difference = (trainer_E - sampler_E)[known].abs()
+    sums.difference += float(difference.sum())
+    sums.difference_max = max(sums.difference_max, float(difference.max()))
+    sums.num_compared += int(known.sum())
+
+
+def _why_nothing(samples: Sequence[Sample]) -> str:
+    if not samples:
+        return "no samples"
+    with_credit = sum(sample.advantages_T is not None for sample in samples)
+    return (
+        f"nothing to learn from {len(samples)} samples: {with_credit} carry advantages, all of them zero, "
+        "and no token has a cross-entropy or KL weight"
+    )
+
+
+def _not_finite(tree: Pack, samples: Sequence[Sample], streams: PackStreams, found: _Found) -> str:
+    pairs: list[tuple[Requests, Tensor]] = [
+        (streams.pg, found.pg),
+        (streams.ce, found.ce),
+        (streams.kl, found.kl),
+    ]
+    bad = {int(place) for each, values in pairs for place in each.samples_E[~values.isfinite()]}
+    places = sorted(bad) or range(len(tree.samples))
+    ids = sorted({samples[tree.samples[place]].trajectory_id for place in places})
+    return (
+        f"the loss is not finite on trajectories {', '.join(map(repr, ids))}: nothing was applied; "
+        "lower the learning rate, or look at their streams"
+    )
+
+
+def epochs(
+    samples: Sequence[Sample], size: int, num_epochs: int, seed: int
+) -> Iterator[list[Sample]]:
+    """Batches for imitation: every epoch once through all samples in a new order.
+
+    Our choice: batches are filled in shuffled order, so prefix sharing happens inside a batch only.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(num_epochs):
+        order = torch.randperm(len(samples), generator=generator).tolist()
+        for start in range(0, len(order), size):
+            yield [samples[place] for place in order[start : start + size]]

@@ -1,0 +1,199 @@
+"""Lessons: how requests of one kind are handled, from what operators corrected and from what went well.
+
+    cue        Please cancel <order>. | I no longer need <order>. Cancel it.
+    content    get_order(order), then cancel_order(order), then reply naming order [if status is packed]
+               Or: get_order(order), then escalate(order, reason=shipped), then reply naming order [if status is shipped]
+
+1. Reduce each solved conversation to cue and procedure (`_procedures.py`). Failures without a correction teach nothing.
+2. Gather cues into families: a cue joins the family with whose first cue it shares most telling words (content words and
+   placeholders), at least `overlap` of all words of both; families of the bank come first, then tonight's, fewest words
+   first. Families with equal procedures become one.
+3. The content lists the family's procedures, most supported first, at most `max_procedures`. Where two begin with the
+   same call and a word of its result tells them apart in every conversation (each seen twice or more), it is the condition.
+4. A family of the bank gets a version + 1 with tonight's procedures ahead of its older ones; if neither content, cue nor
+   sources change there is no new version, so a second run writes nothing. `uses` and `successes` start again when the
+   content changes.
+5. Junk is not written: a cue without telling words, and any entry that repeats a value of one conversation (an order
+   number, a name, an address).
+
+Kind: `lesson` when a correction is among the sources, else `workflow`; so a failed conversation never makes a workflow.
+Source: the split into lessons and workflows follows ReasoningBank (arXiv 2509.25140) and Agent Workflow Memory (arXiv
+2409.07429). Our choice: rules instead of a model, word overlap for families, conditions from results. Deterministic, the
+same for any order of trajectories; no trajectories give no entries.
+"""
+
+import dataclasses
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from components.memory._cues import content_words, leaks, telling_words
+from components.memory._procedures import THEN, Solved, solved
+from components.plugins import plugin, version_of
+from components.records import Lineage, MemoryEntry, Trajectory
+from components.serial import digest
+
+OR = "\nOr: "
+CUES = " | "
+CONDITION = re.compile(r" \[if [^\]]*\]$")
+
+
+@dataclass(slots=True)
+class Family:
+    """Requests of one kind, while they are gathered."""
+
+    words: frozenset[str]
+    entry: MemoryEntry | None = None
+    members: list[Solved] = field(default_factory=list)
+
+    @property
+    def procedures(self) -> frozenset[str]:
+        """What the bank's entry lists; for a new family, what its members did."""
+        if self.entry is None:
+            return frozenset(member.procedure for member in self.members)
+        return frozenset(CONDITION.sub("", text) for text in self.entry.content.split(OR))
+
+
+@plugin
+class Lessons:
+    overlap: float = 0.5
+    """Shared telling words of two cues of one family, as a share of the words of both, in (0, 1]."""
+    max_procedures: int = 3
+    """Procedures listed per entry, at least 1."""
+    max_cues: int = 6
+    """Wordings kept per entry, at least 1."""
+    max_sources: int = 50
+    """Conversations an entry is built from; later ones add nothing."""
+
+    def __post_init__(self) -> None:
+        counts = (self.max_procedures, self.max_cues, self.max_sources)
+        if not 0 < self.overlap <= 1 or min(counts) < 1:
+            raise ValueError(
+                f"expected overlap in (0, 1] and limits >= 1, got {self.overlap!r} and {counts!r}"
+            )
+
+    def write(
+        self, trajectories: Sequence[Trajectory], bank: Sequence[MemoryEntry]
+    ) -> list[MemoryEntry]:
+        """New entries and new versions, ordered by id; entries of the bank that stay are not repeated."""
+        written: list[MemoryEntry] = []
+        by_agent: dict[str, list[Solved]] = defaultdict(list)
+        for trajectory in sorted(trajectories, key=lambda trajectory: trajectory.id):
+            reduced = solved(trajectory)
+            if reduced is not None and content_words(reduced.cue):
+                by_agent[trajectory.agent].append(reduced)
+        for agent, reduced in sorted(by_agent.items()):
+            newest = _newest([entry for entry in bank if entry.scope == agent])
+            for family in self._families(reduced, newest):
+                entry = self._entry(family, agent)
+                if entry is not None:
+                    written.append(entry)
+        return sorted(written, key=lambda entry: entry.id)
+
+    def _families(self, members: Sequence[Solved], bank: Sequence[MemoryEntry]) -> list[Family]:
+        families = [
+            Family(telling_words(cue), entry) for entry in bank for cue in entry.cue.split(CUES)
+        ]
+        for member in sorted(members, key=_simplest_first):
+            words = telling_words(member.cue)
+            shares = [len(f.words & words) / len(f.words | words) for f in families]
+            best = max(shares, default=0.0)
+            if best < self.overlap:
+                families.append(Family(words, None, [member]))
+            else:
+                families[shares.index(best)].members.append(member)
+        joined: dict[frozenset[str], Family] = {}
+        for family in families:
+            joined.setdefault(family.procedures, Family(family.words, family.entry)).members.extend(
+                family.members
+            )
+        return [family for family in joined.values() if family.members]
+
+    def _entry(self, family: Family, agent: str) -> MemoryEntry | None:
+        old = family.entry
+        members = sorted(family.members, key=lambda member: member.trajectory_id)
+        sources = list(
+            dict.fromkeys([*(old.provenance if old else ()), *(m.trajectory_id for m in members)])
+        )
+        sources = tuple(sources[: self.max_sources])
+        used = [member for member in members if member.trajectory_id in sources]
+        if not used:
+            return None
+        content = self._content(used, old.content.split(OR) if old else [])
+        cues = [*(old.cue.split(CUES) if old else ()), *_common([member.cue for member in used])]
+        cue = CUES.join(list(dict.fromkeys(cues))[: self.max_cues])
+        particulars = frozenset[str]().union(*(member.particulars for member in used))
+        if leaks(content, particulars) or leaks(cue, particulars):
+            return None
+        lesson = any(m.corrected for m in used) or (old is not None and old.kind == "lesson")
+        config = digest(dataclasses.asdict(self))
+        lineage = Lineage(sources, "memory/lessons", version_of(self), "rule", config)
+        if old is None:
+            return MemoryEntry(
+                id=digest({"scope": agent, "cue": cue, "content": content}),
+                version=1,
+                kind="lesson" if lesson else "workflow",
+                cue=cue,
+                content=content,
+                provenance=sources,
+                scope=agent,
+                lineage=lineage,
+            )
+        if (old.content, old.cue, old.provenance) == (content, cue, sources):
+            return None
+        fresh = replace(old, version=old.version + 1, cue=cue, content=content, provenance=sources)
+        fresh = replace(fresh, kind="lesson" if lesson else old.kind, lineage=lineage)
+        return fresh if content == old.content else replace(fresh, uses=0, successes=0)
+
+    def _content(self, members: Sequence[Solved], older: Sequence[str]) -> str:
+        kept: dict[str, str] = {}
+        conditions = _conditions(members)
+        for procedure in _common([member.procedure for member in members]):
+            kept[procedure] = procedure + conditions.get(procedure, "")
+        for text in older:
+            bare = CONDITION.sub("", text)
+            if CONDITION.search(text) and kept.get(bare, bare) == bare:
+                kept[bare] = text
+            kept.setdefault(bare, text)
+        return OR.join(list(kept.values())[: self.max_procedures])
+
+
+def _simplest_first(member: Solved) -> tuple[int, str, str]:
+    return len(telling_words(member.cue)), member.cue, member.trajectory_id
+
+
+def _newest(entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+    newest: dict[str, MemoryEntry] = {}
+    for entry in sorted(entries, key=lambda entry: entry.version):
+        newest[entry.id] = entry
+    return [newest[id] for id in sorted(newest)]
+
+
+def _common(values: Sequence[str]) -> list[str]:
+    """Distinct values, most frequent first."""
+    counts = Counter(values)
+    return sorted(counts, key=lambda value: (-counts[value], len(value), value))
+
+
+def _conditions(members: Sequence[Solved]) -> dict[str, str]:
+    """Procedure -> ` [if field is word]`, where a word of the first result tells the procedures apart."""
+    groups: dict[str, list[Solved]] = defaultdict(list)
+    for member in members:
+        groups[member.procedure].append(member)
+    starts = {procedure.split(THEN)[0] for procedure in groups}
+    if len(groups) < 2 or len(starts) > 1 or min(len(group) for group in groups.values()) < 2:
+        return {}
+    shared = [
+        {choice for choice in group[0].choices if all(choice in m.choices for m in group)}
+        for group in groups.values()
+    ]
+    fields = set.intersection(*({name for name, _ in choices} for choices in shared))
+    for name in sorted(fields):
+        words = [next(word for own, word in sorted(choices) if own == name) for choices in shared]
+        if len(set(words)) == len(words):
+            return {
+                procedure: f" [if {name} is {word}]"
+                for procedure, word in zip(groups, words, strict=True)
+            }
+    return {}

@@ -1,0 +1,219 @@
+"""Keys and values of many sequences in one preallocated block, and attention over it.
+
+One step runs tokens of several sequences, laid end to end as one row of N tokens. Each token belongs to a slot (one
+sequence) and has a position in it. Its key and value are written in place; then every token attends to the positions
+of its own slot up to its own.
+
+    one new token of a sequence      all such tokens at once: two batched products over grouped heads
+    several new tokens (a prompt)    two products per sequence, under a triangular mask
+
+Keys, values, scores and the softmax are float32 whatever the model computes in: on a CPU that is as fast as bfloat16
+here, and rounded scores would be most of the difference between a sampler and its trainer. Keys are stored with the
+position last, which spares the product a transposition.
+
+The block starts as zeros because a masked position still takes part as 0 x value, and 0 x NaN is NaN.
+
+Shapes: L layer, S slot, K key-value head, G query heads per key-value head, D head width, C positions of a slot,
+N tokens of the step, W lanes of the batched products, T longest context among them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from components.errors import ConfigError
+
+ATTENTION = "nightshift_slots"
+"""Name under which the library finds `attend`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    num_layers: int
+    num_slots: int
+    num_heads: int
+    head_width: int
+    slot_tokens: int
+
+
+class KeyValueCache:
+    """Keys and values of all slots; memory that no token has touched is not resident."""
+
+    def __init__(self, shape: CacheShape, device: torch.device) -> None:
+        lead = (shape.num_layers, shape.num_slots, shape.num_heads)
+        self.keys_LSKDC = _zeros((*lead, shape.head_width, shape.slot_tokens), device)
+        self.values_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), device)
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Give `target` the first `count` positions of `source`."""
+        self.keys_LSKDC[:, target, :, :, :count] = self.keys_LSKDC[:, source, :, :, :count]
+        self.values_LSKCD[:, target, :, :count] = self.values_LSKCD[:, source, :, :count]
+
+    def clear(self, slot: int) -> None:
+        """Zero a slot, so that nothing non-finite is left behind."""
+        self.keys_LSKDC[:, slot] = 0
+        self.values_LSKCD[:, slot] = 0
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device) -> Tensor:
+    # torch.zeros writes every page; numpy takes pages that the system zeroes on first touch.
+    return torch.from_numpy(np.zeros(shape, dtype=np.float32)).to(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive new tokens of one slot."""
+
+    slot: int
+    position: int
+    """Position of the first of them."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A run of several tokens, as a range of the step."""
+
+    start: int
+    stop: int
+    slot: int
+    context: int
+    mask_nT: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where the tokens of one forward pass go, prepared once and used by every layer."""
+
+    cache: KeyValueCache
+    slots_N: Tensor
+    positions_N: Tensor
+    single_B: Tensor
+    """Which of the N tokens are alone in their run."""
+    lanes: slice | Tensor
+    """Slots that the batched products run over."""
+    lane_B: Tensor
+    """Lane of each single token."""
+    mask_W11T: Tensor
+    prompts: tuple[_Prompt, ...]
+    last_R: Tensor
+    """Index of the last token of each run, in the order of the runs."""
+
+
+def plan(cache: KeyValueCache, runs: list[Run]) -> Step:
+    """Lay the runs end to end; every run has its own slot."""
+    device = cache.keys_LSKDC.device
+    counts = torch.tensor([run.count for run in runs])
+    starts = torch.cumsum(counts, 0) - counts
+    slots = torch.tensor([run.slot for run in runs])
+    first = torch.tensor([run.position for run in runs])
+    single = counts == 1
+    lanes, lane_B, mask = _lanes(slots[single], first[single] + 1)
+    within = torch.arange(int(counts.sum())) - torch.repeat_interleave(starts, counts)
+    return Step(
+        cache=cache,
+        slots_N=torch.repeat_interleave(slots, counts).to(device),
+        positions_N=(torch.repeat_interleave(first, counts) + within).to(device),
+        single_B=starts[single].to(device),
+        lanes=lanes if isinstance(lanes, slice) else lanes.to(device),
+        lane_B=lane_B.to(device),
+        mask_W11T=mask.to(device),
+        prompts=tuple(
+            _prompt(start, run, device)
+            for start, run in zip(starts.tolist(), runs, strict=True)
+            if run.count > 1
+        ),
+        last_R=(starts + counts - 1).to(device),
+    )
+
+
+def _prompt(start: int, run: Run, device: torch.device) -> _Prompt:
+    context = run.position + run.count
+    mask = torch.full((run.count, context), float("-inf"), device=device)
+    return _Prompt(
+        start, start + run.count, run.slot, context, mask.triu_(diagonal=run.position + 1)
+    )
+
+
+def _lanes(slots_B: Tensor, contexts_B: Tensor) -> tuple[slice | Tensor, Tensor, Tensor]:
+    """Run over a range of slots in place where most of them are wanted, else over copies of the wanted ones."""
+    if len(slots_B) == 0:
+        return slice(0, 0), slots_B, torch.zeros(0, 1, 1, 1)
+    low, high = int(slots_B.min()), int(slots_B.max()) + 1
+    dense = high - low <= 2 * len(slots_B)
+    lanes = slice(low, high) if dense else slots_B
+    lane_B = slots_B - low if dense else torch.arange(len(slots_B))
+    # A lane nobody asked for sees one position: an all-masked softmax would be NaN.
+    contexts_W = torch.ones(high - low if dense else len(slots_B), dtype=torch.long)
+    contexts_W[lane_B] = contexts_B
+    hidden = torch.arange(int(contexts_W.max())) >= contexts_W[:, None]
+    mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
+    return lanes, lane_B, mask[:, None, None, :]
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    nightshift_step: Step | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The library's attention hook: query [1, K x G, N, D], key and value [1, K, N, D] -> [1, N, K x G, D]."""
+    if nightshift_step is None:
+        raise ConfigError(f"the attention {ATTENTION!r} works only inside TransformersEngine")
+    refuse_variants(module, kwargs)
+    step = nightshift_step
+    layer = getattr(module, "layer_idx")  # noqa: B009  (nn.Module types unknown attributes as Module)
+    keys, values = step.cache.keys_LSKDC[layer], step.cache.values_LSKCD[layer]
+    keys[step.slots_N, :, :, step.positions_N] = key[0].transpose(0, 1).float()
+    values[step.slots_N, :, step.positions_N] = value[0].transpose(0, 1).float()
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query_NHD = query[0].transpose(0, 1).float() * scale
+    out_NHD = torch.empty_like(query_NHD)
+    if len(step.single_B):
+        out_NHD[step.single_B] = _attend_single(step, query_NHD[step.single_B], keys, values)
+    for prompt in step.prompts:
+        out_NHD[prompt.start : prompt.stop] = _attend_prompt(
+            prompt, query_NHD[prompt.start : prompt.stop], keys, values
+        )
+    return out_NHD.to(query.dtype)[None], None
+
+
+def _attend_single(step: Step, query_BHD: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    context = step.mask_W11T.shape[-1]
+    keys_WKDT = keys[step.lanes][..., :context]
+    values_WKTD = values[step.lanes][..., :context, :]
+    lanes, heads = keys_WKDT.shape[:2]
+    query_WHD = query_BHD.new_zeros(lanes, *query_BHD.shape[1:])
+    query_WHD[step.lane_B] = query_BHD
+    scores = query_WHD.view(lanes, heads, -1, query_BHD.shape[-1]) @ keys_WKDT
+    weights = torch.softmax(scores.add_(step.mask_W11T), dim=-1)
+    return (weights @ values_WKTD).view(query_WHD.shape)[step.lane_B]
+
+
+def _attend_prompt(prompt: _Prompt, query_nHD: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    keys_KDT = keys[prompt.slot][..., : prompt.context]
+    values_KTD = values[prompt.slot][:, : prompt.context]
+    heads, width = keys_KDT.shape[:2]
+    tokens = query_nHD.shape[0]
+    query_KXD = query_nHD.transpose(0, 1).reshape(heads, -1, width)
+    scores = (query_KXD @ keys_KDT).view(heads, -1, tokens, prompt.context)
+    weights = torch.softmax(scores.add_(prompt.mask_nT), dim=-1)
+    out_KXD = weights.view(heads, -1, prompt.context) @ values_KTD
+    return out_KXD.view(-1, tokens, width).transpose(0, 1)
+
+
+def refuse_variants(module: nn.Module, kwargs: dict[str, Any]) -> None:
+    """Attention that this file does not compute stops the model, never bends it."""
+    for name in ("sliding_window", "softcap", "s_aux"):
+        if kwargs.get(name) is not None:
+            raise ConfigError(
+                f"{type(module).__name__} asks for attention with {name}={kwargs[name]!r}, expected "
+                "plain causal attention; sample this model with the vllm engine"
+            )

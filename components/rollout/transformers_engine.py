@@ -1,0 +1,362 @@
+"""The rollout engine in this process: any plain-attention Hugging Face causal language model, batched over slots.
+
+All calls of `sample` that are waiting run together, one forward pass per turn of the event loop:
+
+    admit      waiting prompts into idle slots, with the longest computed prefix found anywhere (`_slots.py`)
+    forward    one new token of every running sequence and the missing tokens of new prompts, end to end, through the
+               library's own modules with attention over a cache written in place (`_attention.py`)
+    draw       a token for every sequence whose tokens are all computed (`_sampler.py`)
+    settle     finished requests answer their callers, who may ask again before the next turn
+
+There is no thread: the same requests in the same order give the same bits, in this process or another with as many
+torch threads. A request's random numbers depend on its seed and token index alone, so in float32 neither the batch
+around it nor a reused prefix changes its tokens; in bfloat16 the rounding of a product depends on its shape, so
+log-probabilities move in the third digit and a close draw can fall the other way.
+
+The sampled token and its log-probability come from the model's logits as they are, divided by the temperature; at
+temperature 0 the log-probability is taken at temperature 1. The stop token is part of the completion.
+
+Memory: two float32 vectors of `num_slots x slot_tokens` per layer and key-value head, resident only where used.
+Weights are never copied: change them only between `reset` calls, or cached prefixes answer for the old ones.
+The caller owns `torch.set_num_threads`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from transformers import PreTrainedModel
+from transformers.modeling_utils import AttentionInterface
+
+from components.errors import ConfigError, ModelCallError
+from components.plugins import plugin
+from components.protocols import Completion, Sampling
+from components.rollout._attention import ATTENTION, CacheShape, KeyValueCache, Run, attend, plan
+from components.rollout._sampler import draw, uniform
+from components.rollout._slots import WORTH_WAITING, Slots
+
+
+@plugin
+class EngineSettings:
+    num_slots: int = 64
+    """Sequences that run or are remembered at once; more requests wait their turn."""
+    slot_tokens: int = 1024
+    """Longest prompt and completion together, in tokens; the model's own limit also holds."""
+    step_tokens: int = 2048
+    """Most tokens of one forward pass; longer prompts are computed in pieces."""
+    stop_ids: frozenset[int] = frozenset()
+    """Tokens that end a completion, the renderer's `stop_ids`."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_slots", "slot_tokens", "step_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(
+                    f"{name} of the engine must be at least 1, got {getattr(self, name)!r}"
+                )
+        if self.step_tokens < self.num_slots:
+            raise ConfigError(
+                f"step_tokens must be at least num_slots, one token each: got {self.step_tokens!r} "
+                f"and {self.num_slots!r}"
+            )
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters since the engine was made."""
+
+    num_computed: int = 0
+    """Prompt tokens that went through the model."""
+    num_reused: int = 0
+    """Prompt tokens whose keys and values were already there."""
+    num_sampled: int = 0
+    num_steps: int = 0
+    seconds: float = 0.0
+    """Time spent in steps."""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Sampled tokens per second of work, prompts included in the time; None before the first step."""
+        return self.num_sampled / self.seconds if self.seconds else None
+
+
+@dataclass(slots=True)
+class _Request:
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+    answer: asyncio.Future[Completion]
+    completion_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class TransformersEngine:
+    """protocols.Engine over a loaded model; the adapter, if any, is merged by the caller."""
+
+    def __init__(
+        self, model: PreTrainedModel, policy_version: str, settings: EngineSettings
+    ) -> None:
+        self.stats = EngineStats()
+        self.policy_version = policy_version
+        self._model = model.eval()
+        self._settings = settings
+        config = model.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None)
+        self._context = min(settings.slot_tokens, limit or settings.slot_tokens)
+        embeddings = cast(torch.nn.Embedding, model.get_input_embeddings())
+        self._vocabulary = embeddings.num_embeddings
+        self._shape = _cache_shape(config, settings.num_slots, self._context)
+        self._device = embeddings.weight.device
+        self._waiting: list[_Request] = []
+        self._running: dict[int, _Request] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_scheduled = False
+        AttentionInterface.register(ATTENTION, attend)
+        self._clear()
+        self._probe()
+
+    async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Draw one completion; calls awaited together are batched.
+
+        Raises:
+            ModelCallError: the request cannot be served, or the model gave no numbers.
+        """
+        prompt = tuple(prompt_ids)
+        self._check(prompt, sampling)
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            # What an abandoned loop left behind has nobody to answer to.
+            self._loop, self._is_scheduled = loop, False
+            self._waiting.clear()
+            for slot in tuple(self._running):
+                self._leave(slot)
+        request = _Request(prompt, sampling, loop.create_future())
+        self._waiting.append(request)
+        self._schedule(loop)
+        return await request.answer
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of one prompt and its completion together."""
+        return self._context
+
+    def reset(self, policy_version: str | None = None) -> None:
+        """Forget every cached prefix; call it when weights have changed, with their new version."""
+        if busy := len(self._waiting) + len(self._running):
+            raise ModelCallError(
+                f"the engine cannot be reset while {busy} requests are in flight; await them first"
+            )
+        self.policy_version = policy_version or self.policy_version
+        self._clear()
+
+    def _clear(self) -> None:
+        self._slots = Slots(self._settings.num_slots, self._context)
+        self._cache = KeyValueCache(self._shape, self._device)
+
+    def _probe(self) -> None:
+        """Run one token: every layer must have stored its key, or the model keeps its state elsewhere."""
+        self._forward([Run(slot=0, position=0, count=1)], [0])
+        written_L = self._cache.keys_LSKDC[:, 0, :, :, 0].abs().amax(dim=(1, 2)) > 0
+        if not bool(written_L.all()):
+            raise ConfigError(
+                f"{type(self._model).__name__} does not attend in layers "
+                f"{torch.nonzero(~written_L).flatten().tolist()!r}, expected plain causal attention in "
+                "all of them; sample this model with the vllm engine"
+            )
+        self._clear()
+
+    def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
+        if not prompt:
+            raise ModelCallError("the prompt is empty: expected at least one token")
+        if sampling.max_tokens < 1:
+            raise ModelCallError(f"max_tokens must be at least 1, got {sampling.max_tokens!r}")
+        if not 0 <= sampling.temperature < float("inf"):
+            raise ModelCallError(
+                f"temperature must be 0 or a positive number, got {sampling.temperature!r}"
+            )
+        if len(prompt) + sampling.max_tokens > self._context:
+            raise ModelCallError(
+                f"the prompt does not fit: {len(prompt)} tokens and max_tokens {sampling.max_tokens} "
+                f"exceed the context of {self._context}; shorten the prompt or raise slot_tokens"
+            )
+        if min(prompt) < 0 or max(prompt) >= self._vocabulary:
+            raise ModelCallError(
+                f"the prompt has token ids from {min(prompt)} to {max(prompt)}, expected 0 to "
+                f"{self._vocabulary - 1}"
+            )
+
+    # --- turns of the event loop --------------------------------------------------------------------------------------
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._turn, loop)
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is not self._loop:
+            return
+        self._is_scheduled = False
+        started = time.perf_counter()
+        try:
+            self._step()
+        except Exception as error:
+            self._fail_all(error)
+        self.stats.seconds += time.perf_counter() - started
+        if self._waiting or self._running:
+            self._schedule(loop)
+
+    def _fail_all(self, error: Exception) -> None:
+        """The forward pass broke: every caller hears of it, and the cache is not trusted."""
+        requests = [*self._running.values(), *self._waiting]
+        self._waiting.clear()
+        self._running.clear()
+        self._clear()
+        for request in requests:
+            if not request.answer.done():
+                failure = ModelCallError(f"the model failed: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                request.answer.set_exception(failure)
+
+    def _step(self) -> None:
+        self._waiting = [request for request in self._waiting if not request.answer.done()]
+        for slot in [slot for slot, request in self._running.items() if request.answer.done()]:
+            self._leave(slot)
+        self._admit_home()
+        self._admit_guests()
+        runs = self._runs()
+        if not runs:
+            return
+        tokens = [token for run in runs for token in self._slots.next_tokens(run.slot, run.count)]
+        logits_RV = self._forward(runs, tokens)
+        self.stats.num_steps += 1
+        for run in runs:
+            self._slots.advance(run.slot, run.count)
+            if not self._running[run.slot].completion_ids:
+                self.stats.num_computed += run.count
+        ready = [row for row, run in enumerate(runs) if not self._slots.pending(run.slot)]
+        if ready:
+            self._draw(logits_RV[ready], [runs[row].slot for row in ready])
+
+    # --- admission ----------------------------------------------------------------------------------------------------
+
+    def _admit_home(self) -> None:
+        """Conversations first, so that no stranger takes the slot that holds their history."""
+        for request in tuple(self._waiting):
+            slot = self._slots.home(request.prompt_ids)
+            if slot is not None:
+                reused = min(self._slots.computed(slot), len(request.prompt_ids) - 1)
+                self._enter(request, slot, reused)
+
+    def _admit_guests(self) -> None:
+        for request in tuple(self._waiting):
+            if not self._slots.has_idle:
+                return
+            match = self._slots.match(request.prompt_ids)
+            if match.promised - match.count >= WORTH_WAITING:
+                continue
+            slot = self._slots.guest()
+            if match.count and slot != match.slot:
+                self._cache.copy(match.slot, slot, match.count)
+            self._enter(request, slot, match.count)
+
+    def _enter(self, request: _Request, slot: int, reused: int) -> None:
+        self._waiting.remove(request)
+        self._slots.occupy(slot, request.prompt_ids, reused)
+        self._running[slot] = request
+        self.stats.num_reused += reused
+
+    def _leave(self, slot: int, keep: bool = True) -> _Request:
+        self._slots.release(slot, keep)
+        return self._running.pop(slot)
+
+    def _runs(self) -> list[Run]:
+        """What this step computes: single tokens all, longer prompts as far as the step goes; by slot."""
+        pending = {slot: self._slots.pending(slot) for slot in self._running}
+        room = self._settings.step_tokens - sum(count == 1 for count in pending.values())
+        takes: dict[int, int] = {}
+        for slot, count in pending.items():
+            takes[slot] = 1 if count == 1 else min(count, room)
+            room -= takes[slot] if count > 1 else 0
+        return [
+            Run(slot, self._slots.computed(slot), takes[slot])
+            for slot in sorted(takes)
+            if takes[slot]
+        ]
+
+    # --- the model ----------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _forward(self, runs: list[Run], tokens: list[int]) -> torch.Tensor:
+        """Logits after the last token of each run."""
+        step = plan(self._cache, runs)
+        config = self._model.config
+        previous = config._attn_implementation
+        config._attn_implementation = ATTENTION
+        try:
+            output = self._model(
+                input_ids=torch.tensor([tokens], device=self._device),
+                position_ids=step.positions_N[None],
+                use_cache=False,
+                logits_to_keep=step.last_R,
+                nightshift_step=step,
+            )
+        finally:
+            config._attn_implementation = previous
+        return output.logits[0]
+
+    @torch.inference_mode()
+    def _draw(self, logits_RV: torch.Tensor, slots: list[int]) -> None:
+        requests = [self._running[slot] for slot in slots]
+        drawn = draw(
+            logits_RV,
+            [request.sampling.temperature for request in requests],
+            [uniform(each.sampling.seed, len(each.completion_ids)) for each in requests],
+        )
+        for row, slot in enumerate(slots):
+            if not drawn.is_finite_B[row]:
+                self._fail(slot)
+                continue
+            self._settle(slot, drawn.tokens_B[row], drawn.logprobs_B[row])
+
+    def _settle(self, slot: int, token: int, logprob: float) -> None:
+        request = self._running[slot]
+        request.completion_ids.append(token)
+        request.logprobs.append(logprob)
+        self.stats.num_sampled += 1
+        is_stop = token in self._settings.stop_ids
+        if not is_stop and len(request.completion_ids) < request.sampling.max_tokens:
+            self._slots.append(slot, token)
+            return
+        self._leave(slot)
+        request.answer.set_result(
+            Completion(
+                completion_ids=tuple(request.completion_ids),
+                logprobs=tuple(request.logprobs),
+                finish_reason="stop" if is_stop else "length",
+                policy_version=self.policy_version,
+            )
+        )
+
+    def _fail(self, slot: int) -> None:
+        """The model gave NaN or infinite logits: nothing of this slot may be reused."""
+        request = self._leave(slot, keep=False)
+        self._cache.clear(slot)
+        request.answer.set_exception(
+            ModelCallError(
+                f"policy {self.policy_version!r} gave logits that are not finite after "
+                f"{len(request.prompt_ids)} prompt and {len(request.completion_ids)} sampled tokens; "
+                "check the weights of this version"
+            )
+        )
+
+
+def _cache_shape(config, num_slots: int, slot_tokens: int) -> CacheShape:
+    query_heads = config.num_attention_heads
+    return CacheShape(
+        num_layers=config.num_hidden_layers,
+        num_slots=num_slots,
+        num_heads=getattr(config, "num_key_value_heads", None) or query_heads,
+        head_width=getattr(config, "head_dim", None) or config.hidden_size // query_heads,
+        slot_tokens=slot_tokens,
+    )

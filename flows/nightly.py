@@ -1,0 +1,167 @@
+"""The night on one screen.
+
+    ingest -> mine -> curate -> remember -> train -> evaluate -> offer
+
+Each stage is a plain function: ids in, one component at work, rows out, ids back. The ledger makes it run once; Prefect
+schedules it, retries what the database's absence broke, and shows it. `nightly.fn` is the same night without Prefect.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.tasks import exponential_backoff
+
+from components.errors import Unavailable
+from flows import summary
+from flows.curate import curate
+from flows.evaluate import evaluate
+from flows.ingest import has_new_logs, ingest
+from flows.mine import mine
+from flows.nights import check_night, tonight
+from flows.offer import offer
+from flows.remember import remember
+from flows.resources import Resources, open_resources
+from flows.settings import Settings, load_settings
+from flows.stage import StageResult, skipped
+from flows.train import train
+from store import ledger, nights
+
+
+def is_repeatable(_task: Any, _run: Any, state: Any) -> bool:
+    """Only the database's absence is worth another try; a wrong answer stays wrong."""
+    try:
+        state.result()
+    except Unavailable:
+        return True
+    except Exception:
+        return False
+    return False
+
+
+def stage_task(function: Callable[..., StageResult]) -> Callable[..., StageResult]:
+    """A stage as a Prefect task: named, retried when the store was away, never cached (the ledger decides)."""
+    return task(
+        function,
+        name=function.__name__,
+        retries=3,
+        retry_delay_seconds=exponential_backoff(2),
+        retry_condition_fn=is_repeatable,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
+
+
+@dataclass
+class Progress:
+    """The stages that ran, in order."""
+
+    results: list[StageResult] = field(default_factory=list)
+
+    def add(self, result: StageResult) -> StageResult:
+        self.results.append(result)
+        return result
+
+    def output(self, name: str) -> dict[str, Any]:
+        return next((each.output for each in self.results if each.name == name), {})
+
+
+def run_night(r: Resources, night: str, wrap: Callable[..., Any] = lambda stage: stage) -> Progress:
+    """All stages of one night; a stage whose input is missing is skipped with the reason."""
+    done = Progress()
+    ingested = done.add(wrap(ingest)(r, night))
+    if not ingested.ok:
+        return done
+    mined = done.add(wrap(mine)(r, night, ingested.output["state"]))
+    if not mined.ok:
+        return done
+    curated = done.add(wrap(curate)(r, night, ingested.output["state"]))
+    if not curated.ok:
+        return done
+    remembered = done.add(wrap(remember)(r, night, curated.output["bundle_id"]))
+    revision = remembered.output.get("revision")
+    trained = done.add(wrap(train)(r, night, curated.output["bundle_id"], revision))
+    if not trained.output.get("challenger"):
+        why = trained.cause or trained.output.get("line", "nothing was trained")
+        done.add(skipped(r, "evaluate", why))
+        done.add(skipped(r, "offer", why))
+        return done
+    evaluated = done.add(wrap(evaluate)(r, night, trained.output, revision))
+    if not evaluated.ok:
+        done.add(skipped(r, "offer", evaluated.cause or "no evaluation"))
+        return done
+    done.add(wrap(offer)(r, night, trained.output, evaluated.output))
+    return done
+
+
+@flow(name="nightly", task_runner=ThreadPoolTaskRunner(max_workers=1), persist_result=False)
+def nightly(
+    profile: str | None = None,
+    night: str | None = None,
+    config: str | None = None,
+    overrides: tuple[str, ...] = (),
+) -> str:
+    """One night as a Prefect flow; the id of the night.
+
+    Args:
+        profile: size of the machine; None takes the settings file's.
+        night: id of the night; None is tonight.
+        config: path of the settings file; None is `nightshift.toml` in the working folder.
+        overrides: settings as `section.key=value`.
+    """
+    settings = load_settings(Path(config) if config else None, profile, tuple(overrides))
+    return work_night(settings, night, stage_task)
+
+
+def work_night(
+    settings: Settings, night: str | None, wrap: Callable[..., Any] = lambda stage: stage
+) -> str:
+    """Open everything, hold the night's lock, run its stages, write its summary."""
+    started = time.monotonic()
+    with open_resources(settings) as r:
+        night = check_night(night) if night else _tonight(r)
+        with ledger.night_lock(r.db, settings.agent):
+            r.console.print(
+                f"[bold]Night {night}[/bold] of {settings.agent}, profile {settings.profile}"
+            )
+            before = _begin(r, night)
+            done = run_night(r, night, wrap)
+            made = summary.summarise(r, night, done.results, time.monotonic() - started)
+            summary.keep(r, night, before, made, done.results)
+            summary.show(r, night, made, done.results)
+    return night
+
+
+def _tonight(r: Resources) -> str:
+    with r.db.connect() as conn:
+        last = next(iter(nights.recent(conn, r.settings.agent, 1)), None)
+    finished = last is not None and last.status == "done"
+    today = datetime.now(UTC).date()
+    return tonight(today, last.night if last else None, finished, has_new_logs(r))
+
+
+def _begin(r: Resources, night: str) -> nights.Night:
+    with r.db.connect() as conn:
+        known = nights.get(conn, night)
+        row = known or nights.Night(night, r.settings.agent, "running", datetime.now(UTC))
+        if known is None:
+            nights.put(conn, row)
+    return row
+
+
+def night(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift night`: tonight as a Prefect flow in this process."""
+    nightly(
+        profile=settings.profile,
+        night=check_night(arguments.date) if arguments.date else None,
+        config=str(arguments.config) if arguments.config else None,
+        overrides=tuple(arguments.overrides),
+    )
+    return 0

@@ -1,0 +1,74 @@
+"""Remember: what the strategy chose for memory becomes lessons, committed as a new revision of the bank."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from components.memory.recall import memory_block
+
+from components import plugins
+from components.records import MemoryEntry
+from flows.resources import Resources
+from flows.stage import Deadline, Stage, StageResult, Write, run_stage
+from store import bundles, memory, trajectories
+from store.db import Conn
+
+
+def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
+    """The stage: the entries of tonight's bundle, written once."""
+    settings = r.settings.memory
+    writer = plugins.make("memory", settings.writer.name, settings.writer.options)
+    stage = Stage(
+        night=night,
+        name="remember",
+        versions={"writer": plugins.version_of(writer)},
+        config=settings.model_dump(mode="json"),
+        inputs=(bundle_id,),
+    )
+
+    def work(deadline: Deadline) -> Write:
+        scope = r.settings.agent
+        with r.db.connect() as conn:
+            chosen = bundles.get(conn, bundle_id).memory_trajectories
+            sources = trajectories.get(conn, r.files, list(chosen))
+            parent = memory.head(conn, scope)
+            bank = memory.bank(conn, scope)
+        entries: list[MemoryEntry] = writer.write(sources, bank)
+        deadline.check(f"embedding {len(entries)} lessons")
+        vectors = r.embed([f"{entry.cue} {entry.content}" for entry in entries])
+        change = memory.Change(entries, vectors, reason=f"night {night}")
+
+        def write(conn: Conn) -> dict[str, Any]:
+            revision = parent
+            if entries:
+                now = datetime.now(UTC)
+                revision = memory.commit(conn, scope, change, stage.key, parent, now)
+            return {
+                "line": f"{len(entries)} lessons written, revision {revision}",
+                "revision": revision,
+                "lessons": [entry.content for entry in entries],
+            }
+
+        return write
+
+    return run_stage(r, stage, work)
+
+
+def recall_blocks(r: Resources, revision: int | None, texts: Sequence[str]) -> list[str]:
+    """What memory says to each of these openings, as text for the prompt; empty where it says nothing."""
+    recalled = recall(r, revision, texts)
+    return [memory_block(entries, r.settings.memory.max_chars).text for entries in recalled]
+
+
+def recall(r: Resources, revision: int | None, texts: Sequence[str]) -> list[list[MemoryEntry]]:
+    """The entries recalled for each of these openings, from one revision of the bank."""
+    if not revision or not r.settings.memory.recalled:
+        return [[] for _ in texts]
+    vectors = r.embed(texts)
+    found: list[list[MemoryEntry]] = []
+    with r.db.connect() as conn:
+        for text, vector in zip(texts, vectors, strict=True):
+            question = memory.Question(text, vector, k=r.settings.memory.recalled)
+            hits = memory.recall(conn, r.settings.agent, question, revision)
+            found.append([hit.entry for hit in hits])
+    return found

@@ -1,0 +1,64 @@
+"""Episodes in batch: tasks with their lessons through an engine, with a progress bar."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from components import plugins
+from components.protocols import Engine, Renderer, World
+from components.records import Task, Trajectory
+from components.rollout.run_groups import Cast, RollOptions, roll
+from flows.resources import Resources
+
+
+class Episodes(NamedTuple):
+    """What is played."""
+
+    world: World
+    tasks: Sequence[Task]
+    memory: Sequence[str]
+    """Recalled lessons of each task, empty for none."""
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How it is played."""
+
+    policy_version: str
+    group_size: int
+    temperature: float
+    max_tokens: int
+    seed: int
+    what: str
+    """Shown beside the progress bar."""
+
+
+def roll_out(
+    r: Resources, engine: Engine, renderer: Renderer, episodes: Episodes, practice: Practice
+) -> list[list[Trajectory]]:
+    """Trajectories by task, in the order of the tasks."""
+    settings = r.settings
+    harness = plugins.make(
+        "harnesses",
+        settings.harness.name,
+        {"max_context_tokens": settings.model.max_context, **settings.harness.options},
+    )
+    options = RollOptions(
+        policy_version=practice.policy_version,
+        group_size=practice.group_size,
+        max_tokens=practice.max_tokens,
+        temperature=practice.temperature,
+        seed=practice.seed,
+        max_concurrency=settings.engine.slots,
+        agent=settings.agent,
+        memory_of_task={
+            task.id: block for task, block in zip(episodes.tasks, episodes.memory, strict=True)
+        },
+    )
+    cast = Cast(harness, episodes.world, engine, renderer)
+    total = len(episodes.tasks) * practice.group_size
+    with r.progress(practice.what, total) as advance:
+        return asyncio.run(
+            roll(episodes.tasks, cast, options, on_progress=lambda _done, _all: advance(1))
+        )

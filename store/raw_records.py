@@ -1,0 +1,83 @@
+"""Raw records: every record of every log as it stood there, once.
+
+The key is the digest that the reader computed over format, conversation and content, so delivering the same bytes
+again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and the record marked `altered`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from components.protocols import RawRecord
+from store.clean import clean_json, clean_text
+from store.db import Conn, insert_new
+
+ALTERED = "altered"
+COLUMNS = (
+    "id",
+    "agent",
+    "format",
+    "conversation_id",
+    "uri",
+    "start_byte",
+    "end_byte",
+    "line",
+    "payload",
+    "marks",
+)
+OF_CONVERSATIONS = """
+select id, format, conversation_id, payload, start_byte, end_byte, line, marks from raw_record
+where conversation_id = any(%s) and agent = %s and format = %s
+order by conversation_id, uri, start_byte, id
+"""
+COUNT = "select count(*) from raw_record where agent = %s"
+
+
+def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> int:
+    """Write the records of one file; how many were new.
+
+    Raises:
+        RecordError: a payload is nested too deep or is not JSON.
+    """
+    return insert_new(
+        conn, "raw_record", COLUMNS, [_row(record, clean_text(uri), agent) for record in records]
+    )
+
+
+def _row(record: RawRecord, uri: str, agent: str) -> tuple[object, ...]:
+    payload, altered = clean_json(record.payload)
+    conversation_id = clean_text(record.conversation_id)
+    altered = altered or conversation_id != record.conversation_id
+    marks = [clean_text(mark) for mark in record.marks if mark != ALTERED]
+    return (
+        record.id,
+        agent,
+        record.format,
+        conversation_id,
+        uri,
+        record.start,
+        record.end,
+        record.line,
+        payload,
+        [*marks, ALTERED] if altered or ALTERED in record.marks else marks,
+    )
+
+
+def of_conversations(
+    conn: Conn, agent: str, format: str, conversation_ids: Sequence[str]
+) -> dict[str, list[RawRecord]]:
+    """All records of these conversations, in file order, by conversation id.
+
+    A conversation id is found under the text it was given as or under its storable form.
+    """
+    wanted = {clean_text(given): given for given in conversation_ids}
+    found: dict[str, list[RawRecord]] = {given: [] for given in conversation_ids}
+    for row in conn.execute(OF_CONVERSATIONS, (list(wanted), agent, format)):
+        record = RawRecord(*row[:-1], marks=tuple(row[-1]))
+        given = wanted[record.conversation_id]
+        found[given].append(dataclasses.replace(record, conversation_id=given))
+    return found
+
+
+def count(conn: Conn, agent: str) -> int:
+    row = conn.execute(COUNT, (agent,)).fetchone()
+    return row[0] if row else 0

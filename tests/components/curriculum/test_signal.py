@@ -1,0 +1,94 @@
+from collections import Counter
+from random import Random
+
+import pytest
+
+from components.curriculum.signal import Signal
+from components.errors import ConfigError
+from components.plugins import make
+from components.records import Group, Task, Trajectory
+
+
+def task(id: str, *skills: str) -> Task:
+    return Task(id, "words", "toy", {}, required_skills=skills)
+
+
+def group(*rewards: float | None) -> Group:
+    trajectories = tuple(Trajectory(str(n), "a", ()) for n in range(len(rewards)))
+    return Group(task("t"), trajectories, {"verified": rewards})
+
+
+def test_expected_rate_prefers_the_task_then_its_skills_then_the_prior() -> None:
+    """Skills 0.2 and 0.6 are known, `c` is not: mean (0.2 + 0.6) / 2 = 0.4."""
+    rates = {"t1": 0.9, "a": 0.2, "b": 0.6}
+    assert Signal().expected(task("t1", "a"), rates) == 0.9
+    assert Signal().expected(task("t2", "a", "b", "c"), rates) == pytest.approx(0.4)
+    assert Signal(prior=0.7).expected(task("t3", "c"), rates) == 0.7
+
+
+def test_uncertain_tasks_are_drawn_in_proportion_to_their_signal() -> None:
+    """One draw of two: weights p(1-p) + floor are 0.25 + 0.02 = 0.27 at p = 0.5 and 0 + 0.02 at p = 1.
+
+    The uncertain one must come with probability 0.27 / 0.29 = 0.931; over 4,000 draws the standard deviation is
+    sqrt(0.931 * 0.069 / 4000) = 0.004, so 0.915 to 0.947 holds with four of them.
+    """
+    tasks = [task("sure", "known"), task("open", "half")]
+    rates = {"known": 1.0, "half": 0.5}
+    rng = Random(7)
+    first = Counter(Signal().select(tasks, 1, rates, rng)[0].id for _ in range(4_000))
+    assert 0.915 < first["open"] / 4_000 < 0.947
+
+
+def test_unseen_skills_count_as_most_uncertain() -> None:
+    """Unseen: 0.27; at p = 0.05: 0.0475 + 0.02 = 0.0675. Expected share 0.27 / 0.3375 = 0.8, +- 0.026 (four deviations)."""
+    tasks = [task("hard", "known"), task("new", "unseen")]
+    rng = Random(3)
+    first = Counter(Signal().select(tasks, 1, {"known": 0.05}, rng)[0].id for _ in range(4_000))
+    assert 0.774 < first["new"] / 4_000 < 0.826
+
+
+def test_select_is_seeded_distinct_and_bounded() -> None:
+    tasks = [task(str(n), "s") for n in range(10)]
+    first = Signal().select(tasks, 4, {}, Random(1))
+    assert first == Signal().select(tasks, 4, {}, Random(1))
+    assert len({t.id for t in first}) == 4
+    assert {t.id for t in Signal().select(tasks, 99, {}, Random(1))} == {t.id for t in tasks}
+    assert len(Signal().select([tasks[0], tasks[0]], 2, {}, Random(1))) == 1
+    assert Signal().select([], 3, {}, Random(1)) == []
+
+
+@pytest.mark.parametrize(
+    ("rewards", "admitted"),
+    [
+        ((1.0, 0.0, 1.0, 0.0), True),
+        ((1.0, 1.0, 1.0), False),
+        ((0.0, 0.0, 0.0), False),
+        ((1.0,), False),
+        ((), False),
+        ((1.0, None, None), False),
+        ((1.0, None, 0.0), True),
+        ((None, None), False),
+        ((1.0, float("nan"), 1.0), False),
+        ((0.5, 0.5 + 1e-9), False),
+    ],
+)
+def test_only_groups_with_spread_are_admitted(
+    rewards: tuple[float | None, ...], admitted: bool
+) -> None:
+    assert Signal().can_admit(group(*rewards)) is admitted
+
+
+def test_spread_is_of_the_sum_of_channels() -> None:
+    """Channels 1, 0 and 0, 1 sum to 1 and 1: no signal."""
+    one = group(1.0, 0.0)
+    both = Group(one.task, one.trajectories_G, {"a": (1.0, 0.0), "b": (0.0, 1.0)})
+    assert not Signal().can_admit(both)
+
+
+def test_more_scored_can_be_asked_for() -> None:
+    assert not Signal(min_scored=3).can_admit(group(1.0, 0.0, None))
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigError, match="floor > 0"):
+        make("curriculum", "signal", {"floor": 0.0})
