@@ -71,7 +71,9 @@ def _text(value: Any) -> str | None:
 
 
 def _part(part: Any) -> dict[str, Any]:
-    return part if isinstance(part, dict) else {"type": "text", "text": str(part)}
+    part = part if isinstance(part, dict) else {"type": "text", "text": str(part)}
+    odd = {k: str(part[k]) for k in ("text", "reasoning") if not isinstance(part.get(k) or "", str)}
+    return {**part, **odd} if odd else part
 
 
 def read_call(raw: Any) -> ToolCall:
@@ -244,10 +246,9 @@ class ChatReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model is served and how patiently it is asked."""
+    """Where a model is served (base URL, `/v1` included) and how patiently it is asked."""
 
     url: str
-    """Base URL, `/v1` included."""
     model: str
     api_key: str | None = field(default=None, repr=False)
     timeout_s: float = 120.0

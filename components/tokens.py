@@ -252,6 +252,17 @@ def orphan_results(messages: Sequence[Message]) -> tuple[int, ...]:
     return tuple(orphans)
 
 
+def with_memory(opening: Sequence[Message], memory: str) -> tuple[Message, ...]:
+    """The opening with recalled lessons as a system message of their own, after the first one.
+
+    Renderers put the tool list behind the first system message, so policy and tools stay a prefix all tasks share.
+    """
+    if not memory:
+        return tuple(opening)
+    place = next((i + 1 for i, message in enumerate(opening) if message.role == "system"), 0)
+    return (*opening[:place], Message("system", memory), *opening[place:])
+
+
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ def curate(r: Resources, night: str, mined: str) -> StageResult:
                 "bundle_id": bundle.id,
                 "examples": len(bundle.examples),
                 "dropped": len(bundle.dropped),
-                "refused": list(curated.refused),
+                "rejected": list(curated.rejected),
                 "scores": {strategy.id: strategy.scores or {} for strategy in tried},
             }
 

@@ -19,11 +19,11 @@ from components.records import ArmScore, Lineage, NightSummary, PairedStats, Rep
 from components.serial import digest, dump
 from flows import policies, replay
 from flows.proofs import gather_facts
-from flows.remember import recall_blocks
+from flows.remember import recall_blocks, revision_before
 from flows.resources import Resources
 from flows.rollouts import Episodes, Practice, roll_out
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
-from store import nights, reports, tasks, trajectories
+from store import reports, tasks, trajectories
 from store.db import Conn
 
 SEED_OF_TASKS = 20_000
@@ -40,7 +40,9 @@ class Arms(NamedTuple):
     rates: dict[str, float]
 
 
-def evaluate(r: Resources, night: str, trained: dict[str, Any], revision: int | None) -> StageResult:
+def evaluate(
+    r: Resources, night: str, trained: dict[str, Any], revision: int | None
+) -> StageResult:
     """The stage."""
     settings = r.settings
     gate = plugins.make("evaluation", settings.gate.name, settings.gate.options)
@@ -65,7 +67,9 @@ def evaluate(r: Resources, night: str, trained: dict[str, Any], revision: int | 
         measure = _in_world if settings.environment else replay.measure
         arms = measure(r, night, trained, revision, deadline)
         report = _report(r, arms, trained)
-        decision = gate.decide(report, gather_facts(r, night, trained, list(arms.scores["champion"])))
+        decision = gate.decide(
+            report, gather_facts(r, night, trained, list(arms.scores["champion"]))
+        )
         figures = summarise(arms, r.settings.seed)
 
         def write(conn: Conn) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def _in_world(
     world = policies.world_of(r.settings)
     chosen = test_tasks(world, settings.tasks, r.settings.seed)
     blocks = recall_blocks(r, revision, [task.instruction for task in chosen])
-    before = recall_blocks(r, _revision_before(r, night), [task.instruction for task in chosen])
+    before = recall_blocks(r, revision_before(r, night), [task.instruction for task in chosen])
     with r.db.connect() as conn:
         tasks.put(conn, chosen, night)
     plans: dict[str, tuple[str | None, list[Task], list[str]]] = {
@@ -147,16 +151,6 @@ def _run_arm(
         for task, group in zip(episodes.tasks, groups, strict=True)
     }
     return scores, policies.tokens_per_s(engine)
-
-
-def _revision_before(r: Resources, night: str) -> int | None:
-    """The memory that served with the champion: that of the last finished night before this one."""
-    with r.db.connect() as conn:
-        past = nights.recent(conn, r.settings.agent)
-    for row in past:
-        if row.night < night and row.summary and row.summary.get("memory_revision"):
-            return int(row.summary["memory_revision"])
-    return None
 
 
 def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:

@@ -16,11 +16,10 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import exponential_backoff
 
 from components.errors import Unavailable
-from flows import summary
+from flows import policies, summary
 from flows.curate import curate
 from flows.evaluate import evaluate
 from flows.ingest import has_new_logs, ingest
@@ -49,14 +48,13 @@ def is_repeatable(_task: Any, _run: Any, state: Any) -> bool:
 def stage_task(function: Callable[..., StageResult]) -> Callable[..., StageResult]:
     """A stage as a Prefect task: named, retried when the store was away, never cached (the ledger decides)."""
     return task(
-        function,
         name=function.__name__,
         retries=3,
         retry_delay_seconds=exponential_backoff(2),
         retry_condition_fn=is_repeatable,
         cache_policy=NO_CACHE,
         persist_result=False,
-    )
+    )(function)
 
 
 @dataclass
@@ -101,7 +99,7 @@ def run_night(r: Resources, night: str, wrap: Callable[..., Any] = lambda stage:
     return done
 
 
-@flow(name="nightly", task_runner=ThreadPoolTaskRunner(max_workers=1), persist_result=False)
+@flow(name="nightly", persist_result=False)
 def nightly(
     profile: str | None = None,
     night: str | None = None,
@@ -148,11 +146,15 @@ def _tonight(r: Resources) -> str:
 
 
 def _begin(r: Resources, night: str) -> nights.Night:
+    """The night's row: made when it first begins, with the champion and the cut-off for reviews."""
     with r.db.connect() as conn:
         known = nights.get(conn, night)
-        row = known or nights.Night(night, r.settings.agent, "running", datetime.now(UTC))
-        if known is None:
-            nights.put(conn, row)
+    if known is not None:
+        return known
+    champion = policies.ensure_champion(r).version
+    row = nights.Night(night, r.settings.agent, "running", datetime.now(UTC), champion)
+    with r.db.connect() as conn:
+        nights.put(conn, row)
     return row
 
 

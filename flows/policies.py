@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from components import plugins
 from components.errors import ConfigError
@@ -66,11 +66,9 @@ def base_folder(r: Resources) -> Path:
 
 def load(r: Resources, adapter: str | None, seed: int | None = None) -> Any:
     """A policy with this adapter, or with a fresh one when it is None."""
-    import torch
+    from components.learner.policy import ModelSettings, load_policy, use_threads
 
-    from components.learner.policy import ModelSettings, load_policy
-
-    torch.set_num_threads(r.threads)
+    use_threads(r.threads)
     section = r.settings.model
     settings = ModelSettings(section.lora_rank, section.lora_alpha, section.dtype)
     folder = r.files.folder(adapter) if adapter else None
@@ -78,8 +76,9 @@ def load(r: Resources, adapter: str | None, seed: int | None = None) -> Any:
     return load_policy(base_folder(r), folder, settings, chosen)
 
 
-def renderer_of(r: Resources, policy: Any) -> ChatRenderer:
-    return ChatRenderer(policy.tokenizer, r.settings.model.call_format)
+def renderer_of(r: Resources, policy: Any) -> Renderer:
+    """How messages become this model's tokens."""
+    return cast("Renderer", ChatRenderer(policy.tokenizer, r.settings.model.call_format))
 
 
 def engine_for(r: Resources, policy: Any, version: str) -> Engine:
@@ -151,7 +150,11 @@ def ensure_champion(r: Resources) -> Champion:
     if found is None:
         number = registry.register(r.settings.agent, _base_checkpoint(r), {ADAPTER: ""}, None)
         found = registry.promote(
-            r.settings.agent, number, "nightshift", "the base model before any night", datetime.now(UTC)
+            r.settings.agent,
+            number,
+            "nightshift",
+            "the base model before any night",
+            datetime.now(UTC),
         )
     return champion_of(found)
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from components.memory.recall import memory_block
-
 from components import plugins
+from components.memory.recall import memory_block
 from components.records import MemoryEntry
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
-from store import bundles, memory, trajectories
+from store import bundles, memory, nights, trajectories
 from store.db import Conn
 
 
@@ -52,6 +51,17 @@ def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
         return write
 
     return run_stage(r, stage, work)
+
+
+def revision_before(r: Resources, night: str | None) -> int | None:
+    """The memory in service: that of the last night before this one (None: of all nights) that wrote any."""
+    with r.db.connect() as conn:
+        past = nights.recent(conn, r.settings.agent)
+    for row in past:
+        earlier = night is None or row.night < night
+        if earlier and row.summary and row.summary.get("memory_revision"):
+            return int(row.summary["memory_revision"])
+    return None
 
 
 def recall_blocks(r: Resources, revision: int | None, texts: Sequence[str]) -> list[str]:

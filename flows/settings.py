@@ -47,9 +47,9 @@ class Model(Section):
     """A package with weights, a local folder, or a Hugging Face id."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     call_format: Literal["compact", "hermes"] = "compact"
-    max_context: int = Field(1024, ge=64)
+    max_context: int = Field(default=1024, ge=64)
     """Tokens of prompt and completion together."""
-    lora_rank: int = Field(32, ge=0)
+    lora_rank: int = Field(default=32, ge=0)
     """0 trains all weights."""
     lora_alpha: int = 64
 
@@ -59,8 +59,8 @@ class Engine(Section):
     """`transformers_engine` in process, or `vllm`."""
     url: str | None = None
     """Base URL of the vLLM server."""
-    slots: int = Field(64, ge=1)
-    threads: int = Field(0, ge=0)
+    slots: int = Field(default=64, ge=1)
+    threads: int = Field(default=0, ge=0)
     """Torch threads; 0 means the cores this process may use."""
 
 
@@ -72,8 +72,8 @@ class Plugin(Section):
 
 
 class Day(Section):
-    customers: int = Field(64, ge=1)
-    concurrency: int = Field(32, ge=1)
+    customers: int = Field(default=64, ge=1)
+    concurrency: int = Field(default=32, ge=1)
     max_tokens: int = 40
     temperature: float = 0.7
     port: int = 0
@@ -87,11 +87,11 @@ class Mining(Section):
 
 class Curation(Section):
     rewriter: Plugin = Plugin(name="rules")
-    window_nights: int = Field(7, ge=1)
+    window_nights: int = Field(default=7, ge=1)
     """Nights of production whose trajectories a strategy sees."""
-    heldout_share: float = Field(0.25, gt=0, lt=1)
+    heldout_share: float = Field(default=0.25, gt=0, lt=1)
     """Share of failures on which strategies are scored and which they never see."""
-    score_steps: int = Field(16, ge=1)
+    score_steps: int = Field(default=16, ge=1)
     """Optimizer steps of the micro-training that scores a strategy."""
     min_examples: int = 8
     """With fewer examples nothing is trained."""
@@ -99,33 +99,33 @@ class Curation(Section):
 
 class Memory(Section):
     writer: Plugin = Plugin(name="lessons")
-    recalled: int = Field(1, ge=0)
+    recalled: int = Field(default=1, ge=0)
     """Lessons put into a prompt; 0 turns recall off."""
-    dropout: float = Field(0.5, ge=0, le=1)
+    dropout: float = Field(default=0.5, ge=0, le=1)
     """Share of imitation prompts that train without their lessons."""
     max_chars: int = 400
 
 
 class Sft(Section):
-    epochs: int = Field(2, ge=0)
-    batch: int = Field(8, ge=1)
+    epochs: int = Field(default=2, ge=0)
+    batch: int = Field(default=8, ge=1)
     """Conversations per optimizer step."""
     lr: float = 1e-3
     warmup_steps: int = 2
 
 
 class Rl(Section):
-    steps: int = Field(6, ge=0)
-    tasks: int = Field(8, ge=1)
+    steps: int = Field(default=6, ge=0)
+    tasks: int = Field(default=8, ge=1)
     """Groups with a learning signal per optimizer step."""
-    group_size: int = Field(8, ge=2)
-    max_oversample: float = Field(2.0, ge=1)
+    group_size: int = Field(default=8, ge=2)
+    max_oversample: float = Field(default=2.0, ge=1)
     """How many times `tasks` may be rolled out to fill a step."""
     lr: float = 3e-4
     warmup_steps: int = 1
     max_tokens: int = 40
     temperature: float = 1.0
-    pool: int = Field(256, ge=1)
+    pool: int = Field(default=256, ge=1)
     """Tasks proposed for the curriculum to choose from."""
     rewards: tuple[Plugin, ...] = (Plugin(name="verified"),)
     credit: tuple[Plugin, ...] = (Plugin(name="grpo"),)
@@ -148,8 +148,8 @@ class Train(Section):
 
 
 class Evaluation(Section):
-    tasks: int = Field(200, ge=1)
-    seeds: int = Field(1, ge=1)
+    tasks: int = Field(default=200, ge=1)
+    seeds: int = Field(default=1, ge=1)
     """Sampling seeds per task."""
     temperature: float = 0.0
     max_tokens: int = 40
@@ -182,7 +182,7 @@ class Schedule(Section):
 
 class Settings(Section):
     profile: str = "cpu"
-    agent: str = Field("help-desk", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")
+    agent: str = Field(default="help-desk", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")
     home: Path = Path(".nightshift")
     seed: int = 7
     cluster: str | None = None

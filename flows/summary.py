@@ -99,7 +99,6 @@ def keep(
     row = replace(
         before,
         status="failed" if failed else "done",
-        champion_version=_text(offered.get("champion_version")),
         challenger_version=_text(offered.get("version")),
         summary=dump(made),
         finished_at=datetime.now(UTC),

@@ -10,6 +10,7 @@ folder and stops the server when the last one leaves. Three of its habits need c
 
 import json
 import os
+import re
 import stat
 import threading
 import warnings
@@ -27,12 +28,17 @@ def start(data: Path, deadline_s: float = START_DEADLINE_S) -> str:
     Raises:
         StoreError: it did not start, or not before the deadline.
     """
-    data.parent.mkdir(parents=True, exist_ok=True)
-    _forget_dead_server(data / "postmaster.pid")
+    if re.search(r"\s", str(data.resolve())):
+        raise StoreError(
+            f"the embedded PostgreSQL cannot live in a folder with a blank in its path, got {str(data)!r}. "
+            "Choose another home, or name a server of your own in NIGHTSHIFT_DATABASE_URL."
+        )
     outcome: list[str | Exception] = []
 
     def attempt() -> None:
         try:
+            data.parent.mkdir(parents=True, exist_ok=True)
+            _forget_dead_server(data / "postmaster.pid")
             outcome.append(_start(data))
         except Exception as error:
             outcome.append(error)

@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-import orjson
+from pydantic_core import to_json
 
 from components.errors import RecordError
 
@@ -36,23 +36,13 @@ def clean_json(value: Any) -> Cleaned:
         RecordError: the value is nested too deep or is not JSON.
     """
     try:
-        data = orjson.dumps(value)
-    except (
-        TypeError
-    ):  # half a surrogate pair, or an integer beyond 64 bits, or depth: the slow way tells
+        data = to_json(value, inf_nan_mode="constants")
+    except ValueError:  # half a surrogate pair, or no JSON at all: the slow way tells
         return _clean_slowly(value)
-    # orjson writes NaN as null without a word, so a null needs a second look.
-    if b"\\u0000" in data or (b"null" in data and not _is_finite(value)):
+    # A hit may as well be honest text, which the slow way leaves alone.
+    if b"\\u0000" in data or b"NaN" in data or b"Infinity" in data:
         return _clean_slowly(value)
     return Cleaned(data.decode(), False)
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def _clean_slowly(value: Any) -> Cleaned:

@@ -8,7 +8,7 @@ Any PostgreSQL >= 15 with the extension `vector` serves; without a URL the embed
 psycopg raises is translated here and nowhere else: `Unavailable` for what may be repeated, `StoreError` for the rest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -139,6 +139,17 @@ def open_database(url: str | None, home: Path) -> Database:
     return Database(url, pool)
 
 
+def probe(url: str) -> None:
+    """Connect once.
+
+    Raises:
+        Unavailable: the database cannot be reached.
+    """
+    plain = url.replace("postgresql+psycopg://", "postgresql://", 1)
+    with translated(plain), psycopg.connect(plain, connect_timeout=CONNECT_TIMEOUT_S):
+        pass
+
+
 def _check_server(conn: Conn, url: str) -> None:
     version = conn.info.server_version
     if version < OLDEST_SERVER:
@@ -240,47 +251,38 @@ def upgrade(conn: Conn, folder: Path = MIGRATIONS) -> list[str]:
     return [files[number].name for number in lacking]
 
 
+def copy_rows(
+    conn: Conn, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Copy rows into a table; a key that is there already is an error."""
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    statement = sql.SQL("copy {} ({}) from stdin").format(sql.Identifier(table), names)
+    with conn.cursor() as cursor, cursor.copy(statement) as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
 def insert_new(
     conn: Conn, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> int:
     """Copy rows into a table, leaving out those whose key is there already; how many were new."""
-    return _copy_and(conn, table, columns, rows, sql.SQL("on conflict do nothing"))
+    return upsert(conn, table, columns, rows, "on conflict do nothing")
 
 
 def upsert(
     conn: Conn, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], change: str
 ) -> int:
     """Copy rows into a table; `change` is the `on conflict` clause for rows already there."""
-    return _copy_and(conn, table, columns, rows, sql.SQL(change))  # pyright: ignore[reportArgumentType]
-
-
-def _copy_and(
-    conn: Conn,
-    table: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    on_conflict: sql.SQL,
-) -> int:
     if not rows:
         return 0
     names = sql.SQL(", ").join(map(sql.Identifier, columns))
     target, incoming = sql.Identifier(table), sql.Identifier(f"incoming_{table}")
-    conn.execute(
-        sql.SQL("create temp table {} on commit drop as select {} from {} with no data").format(
-            incoming, names, target
-        )
-    )
-    with (
-        conn.cursor() as cursor,
-        cursor.copy(sql.SQL("copy {} ({}) from stdin").format(incoming, names)) as copy,
-    ):
-        for row in rows:
-            copy.write_row(row)
-    done = conn.execute(
-        sql.SQL("insert into {} ({}) select {} from {} {}").format(
-            target, names, names, incoming, on_conflict
-        )
-    )
+    shape = sql.SQL("create temp table {} on commit drop as select {} from {} with no data")
+    conn.execute(shape.format(incoming, names, target))
+    copy_rows(conn, f"incoming_{table}", columns, rows)
+    move = sql.SQL("insert into {} ({}) select {} from {} {}")
+    clause = sql.SQL(change)  # pyright: ignore[reportArgumentType]
+    done = conn.execute(move.format(target, names, names, incoming, clause))
     conn.execute(sql.SQL("drop table {}").format(incoming))
     return done.rowcount
 

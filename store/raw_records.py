@@ -7,9 +7,11 @@ again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from psycopg.errors import UniqueViolation
+
 from components.protocols import RawRecord
 from store.clean import clean_json, clean_text
-from store.db import Conn, insert_new
+from store.db import Conn, copy_rows, insert_new
 
 ALTERED = "altered"
 COLUMNS = (
@@ -29,6 +31,7 @@ select id, format, conversation_id, payload, start_byte, end_byte, line, marks f
 where conversation_id = any(%s) and agent = %s and format = %s
 order by conversation_id, uri, start_byte, id
 """
+KNOWN = "select id from raw_record where id = any(%s)"
 COUNT = "select count(*) from raw_record where agent = %s"
 
 
@@ -38,9 +41,16 @@ def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> int:
     Raises:
         RecordError: a payload is nested too deep or is not JSON.
     """
-    return insert_new(
-        conn, "raw_record", COLUMNS, [_row(record, clean_text(uri), agent) for record in records]
-    )
+    unique = {record.id: record for record in records}
+    known = {row[0] for row in conn.execute(KNOWN, (list(unique),))}
+    place = clean_text(uri)
+    rows = [_row(record, place, agent) for key, record in unique.items() if key not in known]
+    try:
+        with conn.transaction():
+            copy_rows(conn, "raw_record", COLUMNS, rows)
+    except UniqueViolation:  # another process wrote some of them meanwhile
+        return insert_new(conn, "raw_record", COLUMNS, rows)
+    return len(rows)
 
 
 def _row(record: RawRecord, uri: str, agent: str) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import DBAPIError
 
 from components.errors import StoreError, Unavailable
+from store.db import probe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,6 +125,8 @@ def open_tracking(url: str, artifact_root: Path) -> Tracking:
     Raises:
         Unavailable: it cannot be reached.
     """
+    if url.startswith("postgresql"):
+        probe(url)  # MLflow itself would try for a minute and a half before it says anything
     with translated():
         client = MlflowClient(tracking_uri=url, registry_uri=url)
         client.search_experiments(max_results=1)  # makes the tables of an empty database

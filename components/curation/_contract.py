@@ -9,12 +9,12 @@
 Examples are references: the host rebuilds every message from the records, so a strategy can leave out and cut, and can
 neither invent nor relabel. The turns of an example must be one history that happened: they start where the
 conversation starts, and each follows the one before, or stands where a person took over (same observation as the turn
-it replaces). Loss falls only on actions named as targets. A target is well formed, and was done by a person or a teacher, or
-in a conversation whose outcome is a success. The rejected turn of a preference saw the same observation as the target.
-Tool results whose call is gone are left out, `max_observation_chars` shortens tool results and nothing else.
+it replaces). Loss falls only on actions named as targets. A target is well formed, and was done by a person or a
+teacher, or in a conversation whose outcome is a success. The rejected turn of a preference saw the same observation as
+the target. Tool results whose call is gone are left out; `max_observation_chars` shortens tool results only.
 
-An item that breaks a rule is rejected with its number and the reason; its siblings stand. A trajectory without example and
-without reason gets "no reason given". An answer of another shape, or more than twice the corpus, is refused whole.
+An item that breaks a rule is rejected with its number and the reason; its siblings stand. A trajectory without example
+and without reason gets "no reason given". An answer of another shape, or more than twice the corpus, is refused whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -274,7 +274,7 @@ def _closes(result: Message, open_calls: list[ToolCall]) -> bool:
     """Whether a tool result answers an open call, which it then closes.
 
     Judged inside the example and not by the marks of ingestion: a person's turns are read apart from the history that
-    they continue, so a result whose call lies in that history carries the mark of an orphan.
+    they continue, so a result whose call lies in that history may carry the mark of an orphan.
     """
     for call in reversed(open_calls):
         if (

@@ -1,9 +1,9 @@
 """The process that a curation strategy runs in: give everything up, prove it, then execute.
 
 Started by `_sandbox.py` as a file of its own, so it imports the standard library alone. Order: import every module that
-a strategy may use, set limits, become nobody, apply Landlock (no file at all), apply seccomp (an allow-list of 26 system
-calls that reach memory and the three pipes and nothing else), try to get out, and only then read the program. What
-cannot be had is reported as `no_boundary` and nothing runs.
+a strategy may use, set limits, become nobody, apply Landlock (no file at all), apply seccomp (an allow-list of 26
+system calls that reach memory and the three pipes and nothing else), try to get out, and only then read the program.
+What cannot be had is reported as `no_boundary` and nothing runs.
 
     in    one JSON line: {"source": text, "corpus": {...}, "context": {"seed", "budget", "failures"}}
     out   one JSON line: {"ok": value} or {"failed": kind, "reason": text}

@@ -21,16 +21,17 @@ def apply_strategy(
     trajectories: Sequence[Trajectory],
     cases: Sequence[FailureCase],
     seed: int = 0,
+    budget: int = 2000,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> Curated:
-    """The strategy's bundle, with the items that the host refused.
+    """The strategy's bundle, with the items that the host refused. `budget`: most examples, which the strategy sees.
 
     Raises:
         UnsafeStrategy: the sandbox refused the program, or the program broke its contract.
         RecordError: a trajectory of another split than train.
     """
     corpus, left_out = build_corpus(trajectories, cases)
-    context = Context(seed=seed, failures=_summary(cases))
+    context = Context(seed, budget, _summary(cases))
     value = run_strategy(strategy.source, corpus, context, limits)
     too_much = {item.trajectory_id for item in left_out}
     shown = [item for item in trajectories if item.id not in too_much]

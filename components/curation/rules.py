@@ -5,9 +5,9 @@ failures, by (kind, tool), each add the operators of their row in `EDITS`, with 
 *Efficiency* (after `effectiveness`): near-doubles go, long tool results are cut, long successes that no failure points
 to go while every failure mode keeps three examples; pruning comes last in the code.
 
-The answer is None when nothing applies: no failure is known to the table, all operators are already there, or the source
-is not in pipeline form (`_editor.py`). Only faults of the model and unclear ones count, and no case that a reviewer
-dismissed.
+The answer is None when nothing applies: no failure is known to the table, all operators are already there, or the
+source is not in pipeline form (`_editor.py`). Only faults of the model and unclear ones count, and no case that a
+reviewer dismissed.
 
 Source: arXiv 2607.06140 (two stages, evidence-driven rewriting of code, prune last).
 Our choice: a program editor with a table in place of a code-writing model; the table and its numbers are ours.
@@ -81,6 +81,13 @@ class Rules:
     """Cases that a kind of failure needs to be worth an edit."""
     emphasis: float = 2.0
     """Factor on the weight of the examples that a rewrite aims at, in [0.125, 8]."""
+
+    def __post_init__(self) -> None:
+        if self.num_failures < 1 or self.min_cases < 1 or not 0.125 <= self.emphasis <= 8:
+            raise ValueError(
+                f"expected num_failures >= 1, min_cases >= 1 and emphasis in [0.125, 8], "
+                f"got {self.num_failures!r}, {self.min_cases!r} and {self.emphasis!r}"
+            )
 
     def rewrite(
         self, strategy: CurationStrategy, cases: Sequence[FailureCase]

@@ -6,9 +6,11 @@ p is what is known of the task itself, else the mean over those of its skills th
 without replacement with probability proportional to signal + `floor`, so nothing is ever excluded for good.
 
 A group is admitted when at least `min_scored` of its trajectories are scored and their returns differ: with equal returns
-every group-relative advantage is zero (as DAPO's dynamic sampling, arXiv 2503.14476: the caller draws another task instead).
-Unscored and non-finite returns do not count. Our choice: the prior one half (optimistic: an unknown skill has the largest
-signal), the floor. No tasks give no tasks; asked for more than there are, all come, in the order drawn.
+every group-relative advantage is zero, and the caller draws another task instead. Unscored and non-finite returns do not
+count. No tasks give no tasks; asked for more than there are, all come, in the order drawn.
+
+Source: arXiv 2503.14476 (DAPO), dynamic sampling, for the admission of groups.
+Our choice: the signal, the prior one half (optimistic: an unknown skill has the largest signal), the floor.
 """
 
 import math

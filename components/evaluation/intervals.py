@@ -42,7 +42,10 @@ def wilson(successes: float, trials: int) -> tuple[float, float]:
     middle = share + square / (2 * trials)
     reach = Z95 * math.sqrt(share * (1 - share) / trials + square / (4 * trials**2))
     scale = 1 + square / trials
-    return (max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale))
+    # At both ends the formula gives exactly 0 and 1, up to rounding.
+    low = 0.0 if successes == 0 else (middle - reach) / scale
+    high = 1.0 if successes == trials else (middle + reach) / scale
+    return (low, high)
 
 
 def rate_of(scores: Scores, rng: Random, num_resamples: int = 10_000) -> Rate:

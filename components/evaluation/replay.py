@@ -60,7 +60,7 @@ def decision_points(trajectory: Trajectory) -> list[DecisionPoint]:
 def _paired(message: Message, said: Sequence[Message]) -> Message:
     """The message without the mark of an orphan, if its call is in the history after all.
 
-    A person's turns are read apart from the history that they continue, so their first result is marked.
+    A person's turns may be read apart from the history that they continue, so their first result may be marked.
     """
     calls = {call.id for earlier in said for call in earlier.tool_calls}
     if ORPHAN_MARK not in message.marks or message.tool_call_id not in calls:

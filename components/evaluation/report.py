@@ -1,7 +1,7 @@
 """Builds the report of a comparison: scores, slices, and the paired statistics of the main suite.
 
-Older suites ride in the same report as slices named `suite:<name>`; their tasks are judged for forgetting and stay out of
-the main statistics. The report's id is the digest of its content.
+Older suites ride in the same report as slices named `suite:<name>`; their tasks are judged for forgetting and stay out
+of the main statistics. The report's id is the digest of its content.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,8 @@
 
     n = ( z_{1-alpha/2} sqrt(q) + z_power sqrt(q - d^2) )^2 / d^2
 
-d is the difference in success to be found and q the share of tasks that the arms solve differently (0/1 scores, one seed; more
-seeds only lower the need). Two-sided test at alpha.
+d is the difference in success to be found and q the share of tasks that the arms solve differently (0/1 scores, one
+seed; more seeds only lower the need). Two-sided test at alpha.
 
 Source: Connor, Biometrics 43 (1987) 207-211, sample size for McNemar's test.
 """

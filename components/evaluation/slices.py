@@ -1,9 +1,9 @@
 """No slice may become worse: the paired difference of every slice, judged together.
 
-A slice (a skill, a failure mode, an older suite) is *harmed* when the challenger is worse on it by more than a tolerance and
-the one-sided exact flip test says so after Holm's correction over all slices judged: sort the p-values, compare the i-th
-smallest with alpha / (m - i + 1), stop at the first that fails. So the chance of blaming any harmless slice stays at
-alpha however many slices there are; the price is that one slice among many needs stronger evidence.
+A slice (a skill, a failure mode, an older suite) is *harmed* when the challenger is worse on it by more than a
+tolerance and the one-sided exact flip test says so after Holm's correction over all slices judged: sort the p-values,
+compare the i-th smallest with alpha / (m - i + 1), stop at the first that fails. So the chance of blaming any harmless
+slice stays at alpha however many slices there are; the price is that one slice among many needs stronger evidence.
 
 A slice with fewer than `min_tasks` scored tasks is not judged and is named. Slices may overlap: Holm assumes nothing
 about dependence.

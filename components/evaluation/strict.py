@@ -7,12 +7,12 @@
     delivery       fact `delivery`: the served adapter is the trained one
     disjoint       fact `disjoint`: nothing that was trained on is in the evaluation
 
-Without `suite:` slices, the fact `no_older_suites` must be True. A fact that is missing or None leaves its criterion at None.
-No slice at all passes `no harm`, and its reason says that nothing was protected; slices of which none has enough tasks
-leave it at None.
+Without `suite:` slices, the fact `no_older_suites` must be True. A fact that is missing or None leaves its criterion at
+None. No slice at all passes `no harm`, and its reason says that nothing was protected; slices of which none has enough
+tasks leave it at None.
 
-A challenger that is no better passes `improvement` with a chance of at most alpha / 2, since the test is two-sided and the
-sign must be right: 2.5% at the default, half of the 5% that is promised.
+A challenger that is no better passes `improvement` with a chance of at most alpha / 2, since the test is two-sided and
+the sign must be right: 2.5% at the default, half of the 5% that is promised.
 """
 
 from collections.abc import Sequence
@@ -45,6 +45,13 @@ class Strict:
     """Tasks that a slice needs to be judged."""
     suite_tolerance: float = 0.01
     """Fall of an older suite that is never called forgetting, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.alpha < 1 and 0 <= self.suite_tolerance <= 1):
+            raise ValueError(
+                f"expected alpha in (0, 1) and suite_tolerance in [0, 1], "
+                f"got {self.alpha!r} and {self.suite_tolerance!r}"
+            )
 
     def decide(self, report: Report, facts: dict[str, bool | None]) -> Decision:
         found = differences(report.scores["champion"], report.scores["challenger"])

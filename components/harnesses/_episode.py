@@ -5,13 +5,14 @@ It is marked `unparsable: <why>`, so the environment executes nothing of it. An 
 not marked: the good ones run.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from components.errors import ModelCallError, NightshiftError
 from components.protocols import World
 from components.records import Feedback, Message, Task, Trajectory, Turn
+from components.tokens import with_memory
 
 MARK = "unparsable: "
 Act = Callable[[int, tuple[Message, ...]], Awaitable[Turn]]
@@ -46,17 +47,6 @@ def _why_unparsable(message: Message, problem: str | None, finish_reason: str | 
 def unparsable_reason(action: Message) -> str | None:
     """What `read_action` found wrong, or None."""
     return next((mark.removeprefix(MARK) for mark in action.marks if mark.startswith(MARK)), None)
-
-
-def with_memory(opening: Sequence[Message], memory: str) -> tuple[Message, ...]:
-    """The opening with recalled lessons as a system message of their own, after the first one.
-
-    Renderers put the tool list behind the first system message, so policy and tools stay a prefix all tasks share.
-    """
-    if not memory:
-        return tuple(opening)
-    place = next((i + 1 for i, message in enumerate(opening) if message.role == "system"), 0)
-    return (*opening[:place], Message("system", memory), *opening[place:])
 
 
 async def play(world: World, task: Task, memory: str, act: Act) -> Played:

@@ -151,6 +151,14 @@ def source_of(records: Sequence[RawRecord]) -> SourceRef:
     return SourceRef(only.format, uri="", start=only.start, end=only.end, line=only.line)
 
 
+def read_nanoseconds(stamp: int | None) -> datetime | None:
+    """The aware UTC time of a Unix stamp in nanoseconds."""
+    try:
+        return None if stamp is None else datetime.fromtimestamp(stamp / 1e9, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def read_time(value: Any) -> datetime | None:
     """An aware UTC time from ISO text or a Unix stamp in s, ms, us or ns; None when it is neither.
 

@@ -86,10 +86,14 @@ def _take_over(trajectory: Trajectory, line: FeedbackLine) -> Trajectory:
         observation = trajectory.turns[turn].observation
     else:
         observation = trajectory.tail
-    human = build_turns((*observation, *line.messages), executor="human", first_index=num_turns)
+    human = build_turns(line.messages, executor="human", first_index=num_turns)
+    if not human.turns:
+        return trajectory
+    first = human.turns[0]
+    first = replace(first, observation=(*observation, *first.observation))
     return replace(
         trajectory,
-        turns=(*trajectory.turns, *human.turns),
+        turns=(*trajectory.turns, first, *human.turns[1:]),
         tail=human.tail,
         stop_reason="takeover",
     )

@@ -237,11 +237,17 @@ def _parse(raw: bytes) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def _parse_slowly(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=_no_number)
+        text = raw.decode("utf-8", "surrogatepass")
+        return json.loads(text, parse_int=_integer, parse_constant=_no_number)
     except RecursionError as error:
         raise _Unreadable("not JSON: nested too deeply") from error
     except ValueError as error:
         raise _Unreadable(f"not JSON: {error}") from error
+
+
+def _integer(text: str) -> int | float:
+    value = int(text)
+    return value if -(2**63) <= value < 2**64 else float(value)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -90,7 +90,7 @@ def _exchange(payload: Mapping[str, Any], record_id: str, marks: tuple[str, ...]
     if not isinstance(request, Mapping):
         raise RecordError(f"request is {type(request).__name__}, expected an object")
     _refuse_foreign(request, response)
-    messages = read_messages(request.get("messages") or [], marks, "/request/messages")
+    messages = read_messages(request.get("messages", []), marks, "/request/messages")
     status = payload.get("status", payload.get("http_status"))
     error = payload.get("error") or read_error(response, status if status != 200 else None)
     known = response if isinstance(response, Mapping) else {}

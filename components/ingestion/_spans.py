@@ -91,7 +91,7 @@ def read_value(value: Any) -> Any:
         return value
     for key, content in value.items():
         if key == "intValue":
-            return int(content)
+            return _int64(content)
         if key == "doubleValue":
             return float(content)
         if key == "arrayValue":
@@ -107,7 +107,7 @@ def read_attributes(raw: Any) -> dict[str, Any]:
     """Attributes as a dict; the flat form some exporters write is taken as it is."""
     if isinstance(raw, Mapping):
         return dict(raw)
-    return {item["key"]: read_value(item.get("value")) for item in raw or ()}
+    return {str(item["key"]): read_value(item.get("value")) for item in raw or ()}
 
 
 def read_span(payload: Mapping[str, Any], record_id: str = "", marks: tuple[str, ...] = ()) -> Span:
@@ -153,7 +153,14 @@ def read_span(payload: Mapping[str, Any], record_id: str = "", marks: tuple[str,
 
 
 def _stamp(value: Any) -> int | None:
-    return int(value) if value not in (None, "", 0, "0") else None
+    return _int64(value) if value not in (None, "", 0, "0") else None
+
+
+def _int64(value: Any) -> int:
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"integer {value!r} does not fit 64 bits")
+    return number
 
 
 def merge(spans: Sequence[Span]) -> Trace:

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from components.ingestion._chain import Exchange, join
-from components.ingestion._conversation import Answer, build_turns, mark, read_time
+from components.ingestion._conversation import Answer, build_turns, mark, read_nanoseconds
 from components.ingestion._genai import read_messages, read_tools, read_usage
 from components.ingestion._spans import Span, Trace
 from components.records import Feedback, Message, Trajectory
@@ -44,7 +44,7 @@ def _exchange(span: Span, trace: Trace) -> Exchange | None:
         tuple(given),
         answer,
         error=None if answer else _why(span),
-        at=read_time(span.start_ns),
+        at=read_nanoseconds(span.start_ns),
         model=_model(span),
         tools=read_tools(span.attributes),
     )

@@ -30,7 +30,11 @@ from components.protocols import Detection, RawRecord, Rejected
 from components.records import Trajectory
 from components.serial import digest
 
-LOOKS_LIKE = re.compile(rb'"(messages|choices)"\s*:\s*\[')
+LOOKS_LIKE = re.compile(
+    rb'(?=[\s\[]*\{\s*"(messages|request|id|model|object)").*"(messages|choices)"\s*:\s*\[',
+    re.DOTALL,
+)
+"""The beginning of a record too long for the head."""
 
 
 @plugin
@@ -46,7 +50,7 @@ class OpenAIChat:
             if _can_read(payload):
                 sure = 0.95 if "request" in payload else 0.8
                 return Detection(sure, f"OpenAI chat, keys {sorted(payload)[:8]}")
-        if not found and LOOKS_LIKE.search(head):
+        if not found and LOOKS_LIKE.match(head):
             return Detection(0.4, "contains a list of messages or choices")
         return Detection(0.0, "no chat messages")
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from components.errors import RecordError
-from components.ingestion._conversation import distinct, read_time, source_of, trajectory_id
+from components.ingestion._conversation import distinct, read_nanoseconds, source_of, trajectory_id
 from components.ingestion._framing import MAX_BYTES, Frame, frames
 from components.ingestion._genai import read_messages
 from components.ingestion._spans import merge, read_span
@@ -69,7 +69,7 @@ class OtlpJson:
         spoken = speak(trace, root, empty)
         return replace(
             spoken,
-            started_at=read_time(root.start_ns),
+            started_at=read_nanoseconds(root.start_ns),
             harness_version=read_text(root.resource.get("service.version")),
             feedback=read_feedback(trace),
             metadata=describe(trace, root),

@@ -69,7 +69,7 @@ class TauBench:
         turns, tail = build_turns(messages, answers)
         reward = _reward(record.payload)
         told = () if reward is None else (Feedback("environment", "outcome", score=reward),)
-        reason = record.payload.get("termination_reason")
+        reason = _text(record.payload.get("termination_reason"))
         return Trajectory(
             id=trajectory_id(known, agent),
             agent=agent,
@@ -80,8 +80,8 @@ class TauBench:
             feedback=told,
             outcome=None if reward is None else reward == 1.0,
             outcome_source=None if reward is None else "environment",
-            stop_reason="done" if reason is None else STOPS.get(reason, str(reason)),
-            policy=record.payload.get("agent_model"),
+            stop_reason="done" if reason is None else STOPS.get(reason, reason),
+            policy=_text(record.payload.get("agent_model")),
             source=source_of(known),
             started_at=read_time(record.payload.get("start_time")),
             marks=("altered",) if record.marks else (),
@@ -140,6 +140,10 @@ def _messages(payload: Mapping[str, Any]) -> tuple[list[Message], dict[int, Answ
             )
         messages.append(message)
     return messages, answers
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _reward(payload: Mapping[str, Any]) -> float | None:

@@ -42,7 +42,10 @@ def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **options: Any
 ) -> tuple[Tensor, None]:
     scale = options.get("scaling") or query.shape[-1] ** -0.5
-    out = TreeAttention.apply(query[0], key[0], value[0], options["tree_blocks"], scale)
+    kind = query.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
+    heads = (each[0].to(dtype) for each in (query, key, value))
+    out = TreeAttention.apply(*heads, options["tree_blocks"], scale)
     return out.transpose(0, 1)[None], None
 
 

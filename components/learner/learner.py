@@ -1,16 +1,21 @@
 """One optimizer step on samples: pack, forward, three-term loss, backward, clip, AdamW.
 
-Packs accumulate gradients, and every denominator counts the whole step, so how samples are packed changes nothing but
-rounding. Weights change only after all losses and the gradient were found finite: a step is applied whole or not at all.
+Every denominator counts the whole step, so how samples are packed changes nothing but rounding. Packs are independent:
+`num_threads` of them are computed at the same time, each by one thread, and their gradients are added in the order of
+the packs. Two threads that share every matrix product would meet at a barrier thousands of times a second, and where
+other processes compete for the cores each meeting costs a time slice; here they meet once a pack. Weights change only after all losses and the gradient were found finite: a step is applied whole or not at all.
 A step without signal is skipped and says why; it advances neither the step count nor the optimizer.
 
 The learner knows token streams and no methods. Learning rate: linear warm-up, then constant.
 Log-probabilities of sampler and trainer are compared at every trained token that has both.
 """
 
+import operator
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,12 +49,21 @@ class LearnerSettings:
     temperature: float = 1.0
     """Sampling temperature of the rollouts; logits of the policy-gradient term are divided by it."""
     num_threads: int | None = None
-    """Threads of the CPU products; None leaves the process as it is. Never more than cores one really gets."""
-    loss: LossSettings = LossSettings()
+    """Packs computed at the same time, one CPU thread each: the cores one really gets, not more. None: one pack after the
+    other with the threads that the process has."""
+    loss: LossSettings = field(default_factory=LossSettings)
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "max_grad_norm", "max_pack_tokens", "temperature"):
-            if not getattr(self, name) > 0:
+        positive = (
+            "learning_rate",
+            "max_grad_norm",
+            "max_pack_tokens",
+            "temperature",
+            "num_threads",
+        )
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise ConfigError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
 
 
@@ -119,6 +133,18 @@ class _Sums:
     difference_max: float = 0.0
     num_compared: int = 0
 
+    def add(self, other: "_Sums") -> None:
+        for each in fields(self):
+            combine = max if each.name == "difference_max" else operator.add
+            setattr(self, each.name, combine(getattr(self, each.name), getattr(other, each.name)))
+
+
+class _Part(NamedTuple):
+    """What one pack contributes."""
+
+    gradient: Sequence[Tensor | None]
+    sums: _Sums
+
 
 class Learner:
     """Optimizer and counters around a policy."""
@@ -151,66 +177,71 @@ class Learner:
             RecordError: a sample is unusable; nothing was applied.
         """
         started = time.perf_counter()
-        if self.settings.num_threads is not None:
-            torch.set_num_threads(self.settings.num_threads)
         for sample in samples:
             check(sample, self.policy.vocabulary, self.policy.max_length)
-        learnable = [sample for sample in samples if has_signal(sample)]
-        if not learnable:
+        if not any(map(has_signal, samples)):
             return StepMetrics(
                 self.step,
                 skipped=_why_nothing(samples),
                 num_samples=len(samples),
                 zero_variance_rate=zero_variance_rate,
             )
+        chosen = [sample for sample in samples if self._is_needed(sample)]
         totals = terms.normalizers(samples)
         packs = pack(
-            [sample.input_ids_T for sample in learnable],
+            [sample.input_ids_T for sample in chosen],
             self.settings.max_pack_tokens,
+            self.settings.num_threads or 1,
             self.policy.settings.device,
         )
         sums = _Sums()
         try:
-            for tree in packs:
-                self._accumulate(tree, learnable, totals, sums)
+            for gradient, part in self._computed(packs, chosen, totals):
+                sums.add(part)
+                self._accumulate(gradient)
             grad_norm = self._apply()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-        seconds = time.perf_counter() - started
-        num_tokens = sum(len(sample.input_ids_T) for sample in learnable)
-        with_credit = [sample for sample in samples if sample.advantages_T is not None]
-        return StepMetrics(
+        return replace(
+            _metrics(sums),
             step=self.step,
-            loss=sums.pg + sums.ce + sums.kl,
-            loss_pg=sums.pg,
-            loss_ce=sums.ce,
-            loss_kl=sums.kl,
-            reference_kl=sums.reference_kl,
             grad_norm=grad_norm,
             learning_rate=self.optimizer.param_groups[0]["lr"],
-            entropy=sums.entropy / max(sums.num_rows, 1),
-            num_samples=len(samples),
             num_packs=len(packs),
-            num_tokens=num_tokens,
             num_computed_tokens=sum(len(tree.input_ids_N) for tree in packs),
-            num_trained_tokens=sums.num_trained,
             num_pg_tokens=totals.pg_tokens,
-            seconds=seconds,
-            tokens_per_s=num_tokens / seconds,
-            logprob_difference_mean=sums.difference / sums.num_compared
-            if sums.num_compared
-            else None,
-            logprob_difference_max=sums.difference_max if sums.num_compared else None,
-            clip_rate=sums.num_clipped / max(sums.num_pg, 1),
-            retokenised_rate=sum(sample.logprobs_T is None for sample in with_credit)
-            / max(len(with_credit), 1),
             zero_variance_rate=zero_variance_rate,
+            **_described(samples, chosen, time.perf_counter() - started),
         )
 
-    def _accumulate(
-        self, tree: Pack, samples: Sequence[Sample], totals: Normalizers, sums: _Sums
-    ) -> None:
-        """Add one pack's gradient."""
+    def _is_needed(self, sample: Sample) -> bool:
+        """Whether the sample adds to the loss; one with zero advantages still counts in denominators."""
+        is_penalised = self.settings.loss.reference_kl != 0 and sample.advantages_T is not None
+        return is_penalised or has_signal(sample)
+
+    def _computed(
+        self, packs: Sequence[Pack], samples: Sequence[Sample], totals: Normalizers
+    ) -> Iterator["_Part"]:
+        """Gradient and sums of each pack, in order."""
+        if self.settings.num_threads is None:
+            yield from (self._compute(tree, samples, totals) for tree in packs)
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        workers = ThreadPoolExecutor(self.settings.num_threads, "pack")
+        try:
+            yield from workers.map(lambda tree: self._compute(tree, samples, totals), packs)
+        finally:
+            workers.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)
+
+    def _accumulate(self, gradient: Sequence[Tensor | None]) -> None:
+        for parameter, part in zip(self.parameters.values(), gradient, strict=True):
+            if part is not None:
+                parameter.grad = part if parameter.grad is None else parameter.grad.add_(part)
+
+    def _compute(self, tree: Pack, samples: Sequence[Sample], totals: Normalizers) -> "_Part":
+        """Forward and backward of one pack."""
         settings = self.settings.loss
         streams = collect(samples, tree, totals, settings)
         with self.policy.arithmetic():
@@ -229,17 +260,20 @@ class Learner:
         total = pg.loss + ce + kl
         if not bool(total.isfinite()):
             raise TrainingError(_not_finite(tree, samples, streams, found))
-        total.backward()
-        sums.pg += float(pg.loss.detach())
-        sums.ce += float(ce.detach())
-        sums.kl += float(kl.detach())
-        sums.reference_kl += pg.reference_kl
-        sums.num_clipped += pg.num_clipped
-        sums.num_pg += len(found.pg)
-        sums.entropy += float(found.entropy_R.sum())
-        sums.num_rows += len(found.entropy_R)
-        sums.num_trained += found.num_tokens
-        _compare(found.pg.detach(), streams.pg_entries.old_logprobs_E, sums)
+        gradient = torch.autograd.grad(total, list(self.parameters.values()), allow_unused=True)
+        part = _Sums(
+            pg=float(pg.loss.detach()),
+            ce=float(ce.detach()),
+            kl=float(kl.detach()),
+            reference_kl=pg.reference_kl,
+            num_clipped=pg.num_clipped,
+            num_pg=len(found.pg),
+            entropy=float(found.entropy_R.sum()),
+            num_rows=len(found.entropy_R),
+            num_trained=found.num_tokens,
+        )
+        _compare(found.pg.detach(), streams.pg_entries.old_logprobs_E, part)
+        return _Part(gradient, part)
 
     def _logprobs(self, tree: Pack, streams: PackStreams) -> "_Found":
         """Log-probabilities of all requests of a pack, with one row of logits per predicting node."""
@@ -266,10 +300,9 @@ class Learner:
         logprobs_Q = picked[order_Q.argsort()]
         sizes = [len(each.ids_E) for each in requests[:3]]
         pg, ce, kl, topk = logprobs_Q.split([*sizes, len(topk_nodes)])
-        at = torch.cat([each.nodes_E for each in requests])
-        which = torch.cat([each.samples_E for each in requests])
-        num_tokens = len(torch.stack([at, which]).unique(dim=1).T)
-        return _Found(pg, ce, kl, topk.view(-1, width), entropy_R, num_tokens)
+        places = [each.samples_E * len(tree.input_ids_N) + each.nodes_E for each in requests]
+        num_tokens = len(torch.cat(places).unique())
+        return _Found(pg, ce, kl, topk.view(streams.topk_ids_EK.shape), entropy_R, num_tokens)
 
     def _apply(self) -> float:
         grad_norm = torch.nn.utils.clip_grad_norm_(
@@ -302,6 +335,38 @@ class _Found:
     topk: Tensor
     entropy_R: Tensor
     num_tokens: int
+
+
+def _metrics(sums: _Sums) -> StepMetrics:
+    compared = sums.num_compared
+    return StepMetrics(
+        step=0,
+        loss=sums.pg + sums.ce + sums.kl,
+        loss_pg=sums.pg,
+        loss_ce=sums.ce,
+        loss_kl=sums.kl,
+        reference_kl=sums.reference_kl,
+        entropy=sums.entropy / max(sums.num_rows, 1),
+        num_trained_tokens=sums.num_trained,
+        logprob_difference_mean=sums.difference / compared if compared else None,
+        logprob_difference_max=sums.difference_max if compared else None,
+        clip_rate=sums.num_clipped / max(sums.num_pg, 1),
+    )
+
+
+def _described(
+    samples: Sequence[Sample], chosen: Sequence[Sample], seconds: float
+) -> dict[str, Any]:
+    num_tokens = sum(len(sample.input_ids_T) for sample in chosen)
+    with_credit = [sample for sample in samples if sample.advantages_T is not None]
+    unknown = sum(sample.logprobs_T is None for sample in with_credit)
+    return {
+        "num_samples": len(samples),
+        "num_tokens": num_tokens,
+        "seconds": seconds,
+        "tokens_per_s": num_tokens / seconds,
+        "retokenised_rate": unknown / max(len(with_credit), 1),
+    }
 
 
 def _compare(trainer_E: Tensor, sampler_E: Tensor, sums: _Sums) -> None:

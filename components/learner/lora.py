@@ -10,6 +10,7 @@ Shapes: _ND inputs, _NO outputs, R rank.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -19,6 +20,10 @@ PREFIX = "base_model.model."
 """What peft puts before a module's path."""
 
 
+IS_OFF: ContextVar[bool] = ContextVar("adapters_are_off", default=False)
+"""Whether adapters are left out; each thread has its own answer, because packs are computed side by side."""
+
+
 class LoraLinear(nn.Module):
     """A frozen linear layer with a trainable low-rank addition."""
 
@@ -26,7 +31,6 @@ class LoraLinear(nn.Module):
         super().__init__()
         self.base = base
         self.scale = alpha / rank
-        self.is_active = True
         device = base.weight.device
         down = torch.empty(rank, base.in_features)
         nn.init.kaiming_uniform_(down, a=math.sqrt(5), generator=generator)
@@ -34,7 +38,7 @@ class LoraLinear(nn.Module):
         self.up = nn.Parameter(torch.zeros(base.out_features, rank, device=device))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if not self.is_active:
+        if IS_OFF.get():
             return self.base(inputs)
         return LoraProduct.apply(
             inputs, self.base.weight, self.base.bias, self.down, self.up, self.scale
@@ -115,16 +119,13 @@ def adapters(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
 
 
 @contextmanager
-def switched_off(model: nn.Module) -> Iterator[None]:
-    """The model as it was before the adapter."""
-    layers = [layer for _, layer in adapters(model)]
-    for layer in layers:
-        layer.is_active = False
+def switched_off() -> Iterator[None]:
+    """Models as they were before their adapters, in this thread."""
+    token = IS_OFF.set(True)
     try:
         yield
     finally:
-        for layer in layers:
-            layer.is_active = True
+        IS_OFF.reset(token)
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:

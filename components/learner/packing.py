@@ -9,13 +9,15 @@ node after the subtree of j. Of the nodes before a run of nodes, only the ancest
 run: attention therefore works on runs of `BLOCK` nodes against few keys, not on an N x N score.
 
 Packs hold at most `max_tokens` nodes; samples are ordered by their ids, which puts common prefixes side by side, and cut
-where the fewest nodes are computed in total. A sample longer than the bound gets a pack of its own.
+where the fewest nodes are computed in total. With several workers, the number of packs is the one with which the busiest
+worker has least to do. A sample longer than the bound gets a pack of its own.
 Shapes: _N nodes of one pack, _T tokens of one sample, _K keys of one block.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,15 +43,55 @@ class Pack:
     blocks: tuple[Block, ...]
 
 
-def pack(sequences: Sequence[Sequence[int]], max_tokens: int, device: str = "cpu") -> list[Pack]:
-    """Packs that together hold every sequence once; empty sequences are refused by the caller."""
+def pack(
+    sequences: Sequence[Sequence[int]],
+    max_tokens: int,
+    num_workers: int = 1,
+    device: str = "cpu",
+) -> list[Pack]:
+    """Packs that together hold every sequence once, the largest first; empty sequences are refused by the caller."""
     order = sorted(range(len(sequences)), key=lambda index: tuple(sequences[index]))
-    shared = [0, *(_shared(sequences[a], sequences[b]) for a, b in pairwise(order))]
-    lengths = [len(sequences[index]) for index in order]
-    return [
-        _layout(order[start:stop], sequences, shared[start:stop], device)
-        for start, stop in _cuts(lengths, shared, max_tokens)
+    line = _Line(
+        [len(sequences[index]) for index in order],
+        [0, *(_shared(sequences[a], sequences[b]) for a, b in pairwise(order))],
+    )
+    packs = [
+        _layout(order[start:stop], sequences, line.shared[start:stop], device)
+        for start, stop in _best_cuts(line, max_tokens, num_workers)
     ]
+    return sorted(packs, key=lambda tree: -len(tree.input_ids_N))
+
+
+class _Line(NamedTuple):
+    """The samples in order: their lengths, and what each shares with the one before."""
+
+    lengths: list[int]
+    shared: list[int]
+
+    def size(self, start: int, stop: int) -> int:
+        """Nodes of a pack of these samples."""
+        return sum(self.lengths[start:stop]) - sum(self.shared[start + 1 : stop])
+
+
+def _best_cuts(line: _Line, max_tokens: int, num_workers: int) -> list[tuple[int, int]]:
+    cuts = _cuts(line, max_tokens)
+    if num_workers == 1 or not cuts:
+        return cuts
+    total = line.size(0, len(line.lengths))
+    common = min(line.shared[1:], default=0)
+    options = [cuts]
+    for num_packs in range(num_workers, 4 * num_workers + 1):
+        bound = -(-(total + (num_packs - 1) * common) // num_packs)
+        options.append(_cuts(line, min(bound, max_tokens)))
+    return min(options, key=lambda each: _busiest(each, line, num_workers))
+
+
+def _busiest(cuts: list[tuple[int, int]], line: _Line, num_workers: int) -> int:
+    """Nodes of the busiest worker when each takes the largest pack that is left."""
+    loads = [0] * num_workers
+    for size in sorted((line.size(*each) + PACK_COST for each in cuts), reverse=True):
+        loads[loads.index(min(loads))] += size
+    return max(loads)
 
 
 def _shared(left: Sequence[int], right: Sequence[int]) -> int:
@@ -59,8 +101,9 @@ def _shared(left: Sequence[int], right: Sequence[int]) -> int:
     return min(len(left), len(right))
 
 
-def _cuts(lengths: list[int], shared: list[int], max_tokens: int) -> list[tuple[int, int]]:
+def _cuts(line: _Line, max_tokens: int) -> list[tuple[int, int]]:
     """Half-open ranges of the ordered samples that minimise the number of computed nodes, by dynamic programming."""
+    lengths, shared = line
     fresh = [length - common for length, common in zip(lengths, shared, strict=True)]
     upto = [0, *accumulate(fresh)]
     best = [0]

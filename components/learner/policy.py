@@ -24,6 +24,7 @@ from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as library_logging
 
 from components.errors import ConfigError
 from components.learner import attention, lora
@@ -93,6 +94,7 @@ def _packaged_weights(source: str) -> Path:
 
 
 def _convert(weights: Path, target: Path) -> None:
+    library_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(weights.parent, gguf_file=weights.name)
     # The library refuses to save what it thinks is quantised; after loading, it no longer is.
     delattr(model.config, "quantization_config")
@@ -148,7 +150,7 @@ class Policy:
             use_cache=False,
             tree_blocks=tree.blocks,
         )
-        return out.last_hidden_state[0]
+        return out.last_hidden_state[0].to(self.dtype)
 
     def arithmetic(self) -> AbstractContextManager[Any]:
         """The context that forward passes run in."""
@@ -166,12 +168,12 @@ class Policy:
             raise ConfigError(
                 "a reference policy needs an adapter to switch off: set lora_rank > 0"
             )
-        return lora.switched_off(self.model)
+        return lora.switched_off()
 
     @torch.no_grad()
     def probe_logprobs(self, ids: tuple[int, ...]) -> tuple[float, ...]:
         """Log-probability of every token after the first, given those before it."""
-        (tree,) = pack([ids], len(ids), self.settings.device)
+        (tree,) = pack([ids], len(ids), device=self.settings.device)
         with self.arithmetic():
             hidden = self.hidden(tree)[:-1]
             rows = torch.arange(len(ids) - 1, device=hidden.device)
@@ -249,6 +251,7 @@ def load_policy(
     """
     settings = settings or ModelSettings()
     attention.register()
+    library_logging.disable_progress_bar()
     dtype = settings.torch_dtype() if settings.lora_rank else torch.float32
     model = AutoModelForCausalLM.from_pretrained(
         model_dir, dtype=dtype, attn_implementation=attention.ATTENTION
@@ -288,3 +291,8 @@ def _check_supported(model: PreTrainedModel) -> None:
         raise ConfigError(
             f"the learner does not compute {', '.join(odd)} of {type(model).__name__}: choose a Llama- or Qwen-like model"
         )
+
+
+def use_threads(num: int) -> None:
+    """Set the threads of the CPU's matrix products for this process: the cores one really gets, not more."""
+    torch.set_num_threads(num)

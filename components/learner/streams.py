@@ -121,7 +121,8 @@ def collect(
 
     def stream(values: Callable[[Sample], Sequence[float] | None], missing: float) -> Tensor:
         rows = [(values(sample) or (missing,) * len(sample.input_ids_T))[1:] for sample in chosen]
-        return torch.tensor([value for row in rows for value in row], device=device)
+        flat_values = [value for row in rows for value in row]
+        return torch.tensor(flat_values, dtype=torch.float32, device=device)
 
     advantages = stream(lambda sample: sample.advantages_T, 0.0)
     wanted = stream(lambda sample: _wants_credit(sample, settings), 0.0) != 0

@@ -21,6 +21,10 @@ from components.records import Message, Trajectory, Turn
 
 PEOPLE = ("human", "teacher")
 THEN = ", then "
+AGAIN = " for each"
+"""Follows a call that is made several times in a row."""
+MAX_STEPS = 10
+"""Calls after which a conversation is too long to be a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ def solved(trajectory: Trajectory) -> Solved | None:
         return None
     listed = _listed(trajectory)
     given, steps = _calls(turns, listed)
-    if not steps or any(call.parsed is None for t in turns for call in t.action.tool_calls):
+    if not 0 < len(steps) <= MAX_STEPS or any(
+        call.parsed is None for t in turns for call in t.action.tool_calls
+    ):
         return None
     results = list(_results(turns))
     fields = {value: name for name, value in _leaves(results) if _is_particular(value)} | given
@@ -88,7 +94,11 @@ def _calls(turns: Sequence[Turn], listed: dict[str, set[str]]) -> tuple[dict[str
                 given.update(
                     {leaf: _label(n) for n, leaf in _leaves([value], name) if len(leaf) > 1}
                 )
-        steps.append(f"{call.name}({', '.join(shown)})")
+        step = f"{call.name}({', '.join(shown)})"
+        if not steps or steps[-1].removesuffix(AGAIN) != step:
+            steps.append(step)
+        else:
+            steps[-1] = step + AGAIN
     return given, steps
 
 

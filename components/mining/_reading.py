@@ -1,11 +1,11 @@
 """What the mode finder reads of a case: its structure, and the one sentence that says what went wrong.
 
-Structure is the fault, kind and tool of the signature. Where a miner names no kind (`unknown||`), the text must speak: tools
+Structure is the kind and tool of the signature. Where a miner names no kind (`unknown||`), the text must speak: tools
 are recognised by name in any spelling (`cancel_order`, `cancel order`, `CancelOrder`), and the sentence that names the tool
 is the telling one; the rest (who the customer was, what the weather is) is left out. A text that names no tool is read
 whole.
 Our choice: a name counts as a tool when a signature says so, or when it is written with an underscore, a dot or in camel
-case in at least `MIN_USES` summaries.
+case in the summaries of at least `MIN_USES` cases.
 """
 
 import re
@@ -26,7 +26,6 @@ TOOL = "<TOOL>"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    fault: str
     kind: str
     """Empty when the signature names none."""
     tool: str
@@ -37,7 +36,7 @@ class Reading:
     @property
     def key(self) -> tuple[str, ...]:
         """Cases with different keys are never in one mode; cases read from text are told apart later."""
-        return (self.fault, self.kind, self.tool) if self.kind else ("text",)
+        return (self.kind, self.tool) if self.kind else ("",)
 
 
 def read(cases: Sequence[FailureCase]) -> list[Reading]:
@@ -48,19 +47,21 @@ def read(cases: Sequence[FailureCase]) -> list[Reading]:
     for case in cases:
         kind = "" if case.kind in UNSAID else case.kind
         if kind:
-            readings.append(Reading(case.fault, kind, case.tool or "", mask(case.summary)))
+            readings.append(Reading(kind, case.tool or "", mask(case.summary)))
             continue
         if case.summary not in known:
             known[case.summary] = _telling(case.summary, pattern, spelled)
         tool, text = known[case.summary]
-        readings.append(Reading(case.fault, "", case.tool or tool, text))
+        readings.append(Reading("", case.tool or tool, text))
     return readings
 
 
 def _tools(cases: Sequence[FailureCase]) -> set[str]:
     named = {case.tool for case in cases if case.tool}
-    free = {case.summary for case in cases if case.kind in UNSAID}
-    uses = Counter(name for text in free for name in set(IDENTIFIER.findall(text)))
+    free = Counter(case.summary for case in cases if case.kind in UNSAID)
+    uses: Counter[str] = Counter()
+    for text, count in free.items():
+        uses.update(dict.fromkeys(IDENTIFIER.findall(text), count))
     return named | {name for name, count in uses.items() if count >= MIN_USES}
 
 

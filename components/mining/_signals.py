@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from components.embedding import mask
 from components.mining._finding import Finding
-from components.mining._steps import Step, error_text, shorten, steps_of
+from components.mining._steps import Step, error_text, is_marked_unparsable, shorten, steps_of
 from components.records import Feedback, Trajectory
 
 Signal = Callable[[Trajectory, list[Step]], Finding | None]
@@ -22,6 +22,8 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ("server error", r"\b50[0-4]\b|overloaded|unavailable|internal|bad gateway"),
     ("request refused", r"\b4\d\d\b|invalid|provider returned"),
 )
+ENVIRONMENT = re.compile(r"(episode|EnvError)\b\W*")
+"""How the stop reason of a run begins whose environment failed; `model: ...` is the endpoint."""
 REWRITTEN = 0.7
 """Share of characters changed above which an edit is a rewrite (Echo)."""
 COMPARED = 2_000
@@ -55,15 +57,16 @@ def infrastructure(trajectory: Trajectory, steps: list[Step]) -> Finding | None:
     reason = trajectory.stop_reason or ""
     marks = [mark for mark in trajectory.marks if "provider error" in mark]
     last = trajectory.turns[-1] if trajectory.turns else None
-    if last is not None and last.error and not last.action.text and not last.action.tool_calls:
+    silent = last is not None and not last.action.text and not last.action.tool_calls
+    if last is not None and silent and last.error and not is_marked_unparsable(last):
         marks.append(last.error)
     text = reason if reason.startswith("error") else next(iter(marks), "")
     if not text:
         return None
     turn = last.index if last else None
     message = re.sub(r"^error\W*", "", text)
-    if re.match(r"EnvError\b", message):
-        detail = cause_of(re.sub(r"^EnvError\W*", "", message))
+    if re.match(ENVIRONMENT, message):
+        detail = cause_of(re.sub(ENVIRONMENT, "", message))
         return Finding(
             "tool_failure", "environment", turn, last_tool(steps), detail, ((turn, text),)
         )

@@ -104,6 +104,11 @@ def steps_of(turns: Sequence[Turn], trajectory: Trajectory) -> list[Step]:
     return found
 
 
+def is_marked_unparsable(turn: Turn) -> bool:
+    """Whether the loop that ran the agent could not read this action, and so executed nothing of it."""
+    return any(mark.startswith("unparsable") for mark in turn.action.marks)
+
+
 def _text(turn: Turn, names: set[str]) -> Step:
     text = turn.action.text
     marked = next((mark for mark in turn.action.marks if mark.startswith("unparsable")), None)
@@ -135,13 +140,14 @@ def _calls(turn: Turn, trajectory: Trajectory, place: int) -> list[Step]:
     some = any(answer is not None for answer in answers)
     goes_on = some or (follower is not None and follower.executor == turn.executor)
     cut = turn.finish_reason == "length"
+    refused = is_marked_unparsable(turn)
     found: list[Step] = []
     for call, answer in zip(calls, answers, strict=True):
         text = f"{call.name} {call.arguments}"
         missing = answer is None and goes_on
         arguments = call.parsed
-        if arguments is None:
-            reason = short_reason(call.problem or "")
+        if arguments is None or refused:
+            reason = short_reason(call.problem or ("cut off" if cut else "not read"))
             kind, arguments = "unreadable", {}
         else:
             reason, kind = "", "call"

@@ -1,6 +1,6 @@
 """Failure modes: cases into named families by structure and meaning, followed across nights.
 
-1. Read each case: fault, kind and tool from its signature; where the signature names no kind, tool and telling sentence
+1. Read each case: kind and tool from its signature; where the signature names no kind, tool and telling sentence
    from its summary (`_reading.py`). Dismissed cases are left out. A mode that a person gave to a reviewed case is kept.
 2. Embed distinct texts only. Within one structure, gather near-equal texts into fragments and merge the fragments
    (`_fragments.py`). Cases read from text are gathered over all tools at once, so that one kind of fault is learnt from
@@ -9,6 +9,7 @@
    `similarity`; the nearest one wins. Several groups may fall into one known mode. The rest are new modes, but a
    group read from text needs `min_cases` cases, and most of its cases in common wordings: scattered complaints
    have no mode.
+   What is too small to found a mode may still join a new one.
 4. Count per night and replay the status (`_status.py`). Names, descriptions and embeddings of known modes never change
    here, so a name given by a person stays.
 
@@ -66,13 +67,19 @@ class Modes:
             case.id: case.mode_id for case in counted if case.review and case.mode_id
         }
         modes = list(known)
+        small: list[Cluster] = []
         for cluster in self._clusters([c for c in counted if c.id not in assigned], embed):
             mode = self._match(cluster, known)
             if mode is None and self._can_found(cluster):
                 mode = self._found(cluster, night)
                 modes.append(mode)
-            for case in cluster.cases:
-                assigned[case.id] = mode.id if mode else None
+            if mode is None:
+                small.append(cluster)
+            else:
+                assigned.update({case.id: mode.id for case in cluster.cases})
+        for cluster in small:
+            mode = self._match(cluster, modes)
+            assigned.update({case.id: mode.id if mode else None for case in cluster.cases})
         tonight = Counter(mode_id for mode_id in assigned.values() if mode_id)
         placed = [replace(case, mode_id=assigned.get(case.id, case.mode_id)) for case in cases]
         return placed, _counted(modes, tonight, night)

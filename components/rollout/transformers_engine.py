@@ -25,17 +25,16 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import torch
 from transformers import PreTrainedModel
-from transformers.modeling_utils import AttentionInterface
 
 from components.errors import ConfigError, ModelCallError
 from components.plugins import plugin
 from components.protocols import Completion, Sampling
-from components.rollout._attention import ATTENTION, CacheShape, KeyValueCache, Run, attend, plan
-from components.rollout._sampler import draw, uniform
+from components.rollout._attention import Run
+from components.rollout._sampler import Sampler, uniform
+from components.rollout._slot_model import SlotModel
 from components.rollout._slots import WORTH_WAITING, Slots
 
 
@@ -99,22 +98,19 @@ class TransformersEngine:
     ) -> None:
         self.stats = EngineStats()
         self.policy_version = policy_version
-        self._model = model.eval()
         self._settings = settings
-        config = model.config.get_text_config()
-        limit = getattr(config, "max_position_embeddings", None)
-        self._context = min(settings.slot_tokens, limit or settings.slot_tokens)
-        embeddings = cast(torch.nn.Embedding, model.get_input_embeddings())
-        self._vocabulary = embeddings.num_embeddings
-        self._shape = _cache_shape(config, settings.num_slots, self._context)
-        self._device = embeddings.weight.device
+        self._model = SlotModel(model, settings.num_slots, settings.slot_tokens)
+        self._sampler = Sampler()
+        self._slots = self._empty_slots()
         self._waiting: list[_Request] = []
         self._running: dict[int, _Request] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_scheduled = False
-        AttentionInterface.register(ATTENTION, attend)
-        self._clear()
-        self._probe()
+
+    @property
+    def context_tokens(self) -> int:
+        """Most tokens of one prompt and its completion together."""
+        return self._model.shape.slot_tokens
 
     async def sample(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
         """Draw one completion; calls awaited together are batched.
@@ -126,45 +122,44 @@ class TransformersEngine:
         self._check(prompt, sampling)
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            # What an abandoned loop left behind has nobody to answer to.
-            self._loop, self._is_scheduled = loop, False
-            self._waiting.clear()
-            for slot in tuple(self._running):
-                self._leave(slot)
+            self._abandon()
+            self._loop = loop
         request = _Request(prompt, sampling, loop.create_future())
         self._waiting.append(request)
         self._schedule(loop)
         return await request.answer
 
-    @property
-    def context_tokens(self) -> int:
-        """Most tokens of one prompt and its completion together."""
-        return self._context
+    def reset(
+        self, policy_version: str | None = None, model: PreTrainedModel | None = None
+    ) -> None:
+        """Forget every cached prefix; call it when weights have changed, with their version.
 
-    def reset(self, policy_version: str | None = None) -> None:
-        """Forget every cached prefix; call it when weights have changed, with their new version."""
+        Another `model` takes the place of the one so far. The cache keeps its memory, whose first touch is slow.
+
+        Raises:
+            ModelCallError: requests are in flight.
+            ConfigError: the model cannot be sampled here.
+        """
+        if self._loop is not None and self._loop.is_closed():
+            self._abandon()
         if busy := len(self._waiting) + len(self._running):
             raise ModelCallError(
                 f"the engine cannot be reset while {busy} requests are in flight; await them first"
             )
+        if model is not None:
+            self._model.adopt(model)
         self.policy_version = policy_version or self.policy_version
-        self._clear()
+        self._slots = self._empty_slots()
 
-    def _clear(self) -> None:
-        self._slots = Slots(self._settings.num_slots, self._context)
-        self._cache = KeyValueCache(self._shape, self._device)
+    def _abandon(self) -> None:
+        """Drop what another event loop left behind: it has nobody to answer to."""
+        self._is_scheduled = False
+        self._waiting.clear()
+        for slot in tuple(self._running):
+            self._leave(slot)
 
-    def _probe(self) -> None:
-        """Run one token: every layer must have stored its key, or the model keeps its state elsewhere."""
-        self._forward([Run(slot=0, position=0, count=1)], [0])
-        written_L = self._cache.keys_LSKDC[:, 0, :, :, 0].abs().amax(dim=(1, 2)) > 0
-        if not bool(written_L.all()):
-            raise ConfigError(
-                f"{type(self._model).__name__} does not attend in layers "
-                f"{torch.nonzero(~written_L).flatten().tolist()!r}, expected plain causal attention in "
-                "all of them; sample this model with the vllm engine"
-            )
-        self._clear()
+    def _empty_slots(self) -> Slots:
+        return Slots(self._settings.num_slots, self.context_tokens)
 
     def _check(self, prompt: tuple[int, ...], sampling: Sampling) -> None:
         if not prompt:
@@ -175,15 +170,15 @@ class TransformersEngine:
             raise ModelCallError(
                 f"temperature must be 0 or a positive number, got {sampling.temperature!r}"
             )
-        if len(prompt) + sampling.max_tokens > self._context:
+        if len(prompt) + sampling.max_tokens > self.context_tokens:
             raise ModelCallError(
                 f"the prompt does not fit: {len(prompt)} tokens and max_tokens {sampling.max_tokens} "
-                f"exceed the context of {self._context}; shorten the prompt or raise slot_tokens"
+                f"exceed the context of {self.context_tokens}; shorten the prompt or raise slot_tokens"
             )
-        if min(prompt) < 0 or max(prompt) >= self._vocabulary:
+        if min(prompt) < 0 or max(prompt) >= self._model.vocabulary:
             raise ModelCallError(
                 f"the prompt has token ids from {min(prompt)} to {max(prompt)}, expected 0 to "
-                f"{self._vocabulary - 1}"
+                f"{self._model.vocabulary - 1}"
             )
 
     # --- turns of the event loop --------------------------------------------------------------------------------------
@@ -211,7 +206,8 @@ class TransformersEngine:
         requests = [*self._running.values(), *self._waiting]
         self._waiting.clear()
         self._running.clear()
-        self._clear()
+        self._slots = self._empty_slots()
+        self._model.clear()
         for request in requests:
             if not request.answer.done():
                 failure = ModelCallError(f"the model failed: {type(error).__name__}: {error}")
@@ -228,7 +224,7 @@ class TransformersEngine:
         if not runs:
             return
         tokens = [token for run in runs for token in self._slots.next_tokens(run.slot, run.count)]
-        logits_RV = self._forward(runs, tokens)
+        logits_RV = self._model.forward(runs, tokens)
         self.stats.num_steps += 1
         for run in runs:
             self._slots.advance(run.slot, run.count)
@@ -236,7 +232,8 @@ class TransformersEngine:
                 self.stats.num_computed += run.count
         ready = [row for row, run in enumerate(runs) if not self._slots.pending(run.slot)]
         if ready:
-            self._draw(logits_RV[ready], [runs[row].slot for row in ready])
+            drawn_RV = logits_RV if len(ready) == len(runs) else logits_RV[ready]
+            self._draw(drawn_RV, [runs[row].slot for row in ready])
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +254,7 @@ class TransformersEngine:
                 continue
             slot = self._slots.guest()
             if match.count and slot != match.slot:
-                self._cache.copy(match.slot, slot, match.count)
+                self._model.cache.copy(match.slot, slot, match.count)
             self._enter(request, slot, match.count)
 
     def _enter(self, request: _Request, slot: int, reused: int) -> None:
@@ -284,31 +281,12 @@ class TransformersEngine:
             if takes[slot]
         ]
 
-    # --- the model ----------------------------------------------------------------------------------------------------
-
-    @torch.inference_mode()
-    def _forward(self, runs: list[Run], tokens: list[int]) -> torch.Tensor:
-        """Logits after the last token of each run."""
-        step = plan(self._cache, runs)
-        config = self._model.config
-        previous = config._attn_implementation
-        config._attn_implementation = ATTENTION
-        try:
-            output = self._model(
-                input_ids=torch.tensor([tokens], device=self._device),
-                position_ids=step.positions_N[None],
-                use_cache=False,
-                logits_to_keep=step.last_R,
-                nightshift_step=step,
-            )
-        finally:
-            config._attn_implementation = previous
-        return output.logits[0]
+    # --- tokens ---------------------------------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def _draw(self, logits_RV: torch.Tensor, slots: list[int]) -> None:
         requests = [self._running[slot] for slot in slots]
-        drawn = draw(
+        drawn = self._sampler.draw(
             logits_RV,
             [request.sampling.temperature for request in requests],
             [uniform(each.sampling.seed, len(each.completion_ids)) for each in requests],
@@ -341,7 +319,7 @@ class TransformersEngine:
     def _fail(self, slot: int) -> None:
         """The model gave NaN or infinite logits: nothing of this slot may be reused."""
         request = self._leave(slot, keep=False)
-        self._cache.clear(slot)
+        self._model.cache.clear(slot)
         request.answer.set_exception(
             ModelCallError(
                 f"policy {self.policy_version!r} gave logits that are not finite after "
@@ -349,14 +327,3 @@ class TransformersEngine:
                 "check the weights of this version"
             )
         )
-
-
-def _cache_shape(config, num_slots: int, slot_tokens: int) -> CacheShape:
-    query_heads = config.num_attention_heads
-    return CacheShape(
-        num_layers=config.num_hidden_layers,
-        num_slots=num_slots,
-        num_heads=getattr(config, "num_key_value_heads", None) or query_heads,
-        head_width=getattr(config, "head_dim", None) or config.hidden_size // query_heads,
-        slot_tokens=slot_tokens,
-    )

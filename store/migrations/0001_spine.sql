@@ -93,7 +93,7 @@ create table trajectory (
 alter table trajectory alter column body set storage external;
 create index on trajectory (night, kind, id);
 create index on trajectory (changed_night, kind, id) where changed_night <> night;
-create index on trajectory (agent, kind, night desc, id);
+create index on trajectory (agent, night desc, id);
 create index on trajectory using hash (task_id);
 create index on trajectory using hash (conversation_id);
 
@@ -220,10 +220,21 @@ create table memory_entry (
     lineage jsonb not null,
     uses int not null,
     successes int not null,
-    embedding vector(384) not null,
     words tsvector not null generated always as (to_tsvector('english', left(cue || ' ' || content, 100000))) stored,
     primary key (id, version)
 );
+
+create index on memory_entry using gin (words);
+
+-- Apart from the texts and in the row itself: the exact scan reads them all.
+create table memory_vector (
+    id text not null,
+    version int not null,
+    embedding vector(384) not null,
+    primary key (id, version),
+    foreign key (id, version) references memory_entry
+);
+alter table memory_vector alter column embedding set storage plain;
 
 create table memory_revision (
     scope text not null,

@@ -33,7 +33,7 @@ def test_half_pair_is_replaced_and_whole_pair_stays() -> None:
 def test_numbers_that_are_not_finite_become_null() -> None:
     assert clean_json({"a": float("nan"), "b": None}) == ('{"a":null,"b":null}', True)
     assert clean_json({"a": [float("-inf")], "b": 1.5}) == ('{"a":[null],"b":1.5}', True)
-    assert clean_json({"a": None}) == ('{"a":null}', False)
+    assert clean_json({"a": None, "b": "NaN"}) == ('{"a":null,"b":"NaN"}', False)
 
 
 def test_keys_that_become_equal_are_both_kept() -> None:

@@ -5,8 +5,10 @@ refuses them is the boundary and nothing else.
 """
 
 import os
+import platform
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -91,7 +93,6 @@ REFUSED = {
     "spawn": "os.posix_spawn('/bin/true', ['true'], {})",
     "signal the parent": "os.kill(os.getppid(), 9)",
     "become root": "os.setuid(0)",
-    "lift a limit": "sys.modules['resource'].setrlimit(0, (-1, -1))",
     "wait": "sys.modules['time'].sleep(1)",
 }
 
@@ -112,8 +113,10 @@ def test_refused_with_a_reason(body: str) -> None:
         pytest.param(425, id="io_uring"),
         pytest.param(0x40000002, id="x32 open"),
         pytest.param(101, id="ptrace"),
+        pytest.param(160, id="setrlimit"),
     ],
 )
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86_64")
 def test_raw_system_calls_are_refused(number: int) -> None:
     assert attack(f"return [libc.syscall({number}, 0, 0, 0), ctypes.get_errno()]") == [-1, 1]
 
@@ -171,13 +174,18 @@ def test_ignoring_the_warning_does_not_help() -> None:
         attack(body, Limits(cpu_s=1, wall_s=20, num_runs=1))
 
 
+def children() -> set[str]:
+    """Processes that this thread started and that are still there, zombies included."""
+    return set(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
+
+
 def test_a_strategy_that_hangs_is_stopped_and_leaves_nothing() -> None:
     """A lock taken twice uses no processor time, so only the wall clock sees it."""
+    before = children()
     body = "lock = sys.modules['_thread'].allocate_lock(); lock.acquire(); lock.acquire()"
     with pytest.raises(UnsafeStrategy, match=r"after 0\.5 s of wall time"):
         attack(body, Limits(wall_s=0.5, num_runs=1))
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert children() <= before
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
@@ -310,6 +318,7 @@ def test_seccomp_alone_closes_files_and_sockets() -> None:
 def test_a_normal_user_is_locked_in_as_well() -> None:
     """Nobody to become: the user stays, all other walls stand."""
     code = (
+        "child.preload()  # the library may lie where only root reads\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setresgid(999, 999, 999); os.setresuid(999, 999, 999)\n"
         "walls = child.lock_in(5, 512)\nprint(walls['uid'] != child.NOBODY, walls['seccomp'])\n"
         "sys.stdout.flush(); os._exit(0)"

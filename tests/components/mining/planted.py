@@ -1,7 +1,7 @@
 """Failure summaries with known modes: tools times faults, several wordings each, filler, particulars and noise.
 
-Two sets of wordings: the thresholds of the mode finder were chosen while looking at `SEEN`; `UNSEEN` was written apart
-and never used to choose anything.
+Two sets of wordings. The bounds of the mode finder were chosen on `SEEN` and confirmed on `UNSEEN`; no rule knows a word of
+either.
 """
 
 from random import Random
@@ -81,9 +81,33 @@ FILLER = (
     "A second ticket {id} exists.",
 )
 NAMES = ("Ann Lee", "Bob Hill", "Carla Diaz", "Deniz Aydin", "Eve Stone", "Farid Noor")
-SUBJECTS = ("The printer", "A window", "His bicycle", "The garden", "That song", "Our train", "Her coat", "The soup")
-VERBS = ("smelled of", "was sold to", "reminded everyone of", "stood near", "was painted like", "turned into")
-OBJECTS = ("old bread", "a lighthouse", "summer rain", "the neighbours", "cold iron", "blue paper", "a brass band")
+SUBJECTS = (
+    "The printer",
+    "A window",
+    "His bicycle",
+    "The garden",
+    "That song",
+    "Our train",
+    "Her coat",
+    "The soup",
+)
+VERBS = (
+    "smelled of",
+    "was sold to",
+    "reminded everyone of",
+    "stood near",
+    "was painted like",
+    "turned into",
+)
+OBJECTS = (
+    "old bread",
+    "a lighthouse",
+    "summer rain",
+    "the neighbours",
+    "cold iron",
+    "blue paper",
+    "a brass band",
+)
 
 
 def planted(
@@ -102,7 +126,9 @@ def planted(
             tool, fault = rng.choices(modes, weights)[0]
             text, mode = _summary(tool, rng.choice(faults[fault]), rng), f"{tool}|{fault}"
         lineage = Lineage((), "test", "1", "rule", "")
-        case = FailureCase(f"case-{number:06d}", f"t{number}", 0, "model", "unknown||", text, (), lineage)
+        case = FailureCase(
+            f"case-{number:06d}", f"t{number}", 0, "model", "unknown||", text, (), lineage
+        )
         cases.append(case)
         truth.append(mode)
     return cases, truth

@@ -20,7 +20,7 @@ def layer() -> nn.Module:
 def random_cache() -> KeyValueCache:
     cache = KeyValueCache(SHAPE, torch.device("cpu"))
     torch.manual_seed(0)
-    cache.keys_LSKDC.normal_()
+    cache.keys_LSKCD.normal_()
     cache.values_LSKCD.normal_()
     return cache
 
@@ -50,11 +50,11 @@ def test_every_token_attends_to_its_own_slot_up_to_itself(runs: list[Run]) -> No
     assert list(zip(step.slots_N.tolist(), step.positions_N.tolist(), strict=True)) == places
     for token, (slot, position) in enumerate(places):
         for head in range(HEADS * GROUPS):
-            keys = cache.keys_LSKDC[0, slot, head // GROUPS, :, : position + 1]
+            keys = cache.keys_LSKCD[0, slot, head // GROUPS, : position + 1]
             values = cache.values_LSKCD[0, slot, head // GROUPS, : position + 1]
-            weights = torch.softmax(query[0, head, token] @ keys / WIDTH**0.5, -1)
+            weights = torch.softmax(keys @ query[0, head, token] / WIDTH**0.5, -1)
             torch.testing.assert_close(out[0, token, head], weights @ values)
-        torch.testing.assert_close(cache.keys_LSKDC[0, slot, :, :, position], key[0, :, token])
+        torch.testing.assert_close(cache.keys_LSKCD[0, slot, :, position], key[0, :, token])
         torch.testing.assert_close(cache.values_LSKCD[0, slot, :, position], value[0, :, token])
 
 
@@ -65,10 +65,10 @@ def test_last_points_at_the_end_of_each_run() -> None:
 
 def test_copy_moves_a_prefix_and_nothing_more() -> None:
     cache = random_cache()
-    before = cache.keys_LSKDC[:, 5].clone()
+    before = cache.keys_LSKCD[:, 5].clone()
     cache.copy(source=1, target=5, count=4)
-    assert torch.equal(cache.keys_LSKDC[:, 5, :, :, :4], cache.keys_LSKDC[:, 1, :, :, :4])
-    assert torch.equal(cache.keys_LSKDC[:, 5, :, :, 4:], before[..., 4:])
+    assert torch.equal(cache.keys_LSKCD[:, 5, :, :4], cache.keys_LSKCD[:, 1, :, :4])
+    assert torch.equal(cache.keys_LSKCD[:, 5, :, 4:], before[:, :, 4:])
     assert torch.equal(cache.values_LSKCD[:, 5, :, :4], cache.values_LSKCD[:, 1, :, :4])
 
 

@@ -6,7 +6,11 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from components.rollout._sampler import BLOCK, draw, uniform
+from components.rollout._sampler import BLOCK, Draw, Sampler, uniform
+
+
+def draw(logits: torch.Tensor, temperatures: list[float], uniforms: list[float]) -> Draw:
+    return Sampler().draw(logits, temperatures, uniforms)
 
 
 def test_uniform_numbers_depend_on_seed_and_index_only() -> None:
@@ -28,7 +32,9 @@ def test_drawn_frequencies_fit_the_softmax() -> None:
     logits = torch.tensor([2.0, 0.0, -1.0, 1.0, 3.0])
     count, temperature = 5000, 2.0
     drawn = draw(
-        logits.expand(count, -1), [temperature] * count, [uniform(7, index) for index in range(count)]
+        logits.expand(count, -1),
+        [temperature] * count,
+        [uniform(7, index) for index in range(count)],
     )
     weights = [math.exp(value / temperature) for value in logits.tolist()]
     expected = [count * weight / sum(weights) for weight in weights]
@@ -81,3 +87,13 @@ def test_rows_that_are_not_numbers_are_marked_and_spoil_no_other() -> None:
     drawn = draw(logits, [1.0, 1.0, 1.0, 0.0], [0.5] * 4)
     assert drawn.is_finite_B == [False, False, False, True]
     assert drawn.tokens_B[3] == 1
+
+
+def test_one_sampler_serves_batches_of_any_size_and_leaves_the_logits_alone() -> None:
+    sampler = Sampler()
+    for rows in (4, 1, 6):
+        logits = torch.randn(rows, 300, generator=torch.Generator().manual_seed(rows))
+        before = logits.clone()
+        shares = [uniform(rows, row) for row in range(rows)]
+        assert sampler.draw(logits, [1.0] * rows, shares) == draw(logits, [1.0] * rows, shares)
+        assert torch.equal(logits, before)

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, MambaConfig, MistralConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MambaConfig, MistralConfig, Qwen3Config
 
 from components.errors import ConfigError, ModelCallError
 from components.plugins import make
@@ -236,6 +236,34 @@ def test_reset_forgets_the_old_weights() -> None:
     assert running.stats.num_reused == 0
 
 
+def test_reset_takes_another_model_of_any_shape() -> None:
+    """The small one has 2 layers of 32; the other has 1 layer of 16 and another vocabulary and context."""
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=32,
+        initializer_range=0.3,
+    )
+    torch.manual_seed(1)
+    other = AutoModelForCausalLM.from_config(config).eval()
+    running = engine()
+    alone(running, [1, 2, 3], Sampling(4))
+    running.reset("v2", other)
+    assert running.context_tokens == 32
+    drawn = alone(running, [1, 2, 3, 4], Sampling(8, seed=1))
+    assert close(drawn.logprobs, full_logprobs(other, [1, 2, 3, 4], drawn.completion_ids))
+    with pytest.raises(ModelCallError, match="expected 0 to 39"):
+        alone(running, [40], Sampling(1))
+    running.reset("v3", tiny_llama())
+    assert alone(running, [1, 2], Sampling(4)).completion_ids == (
+        alone(engine(), [1, 2], Sampling(4)).completion_ids
+    )
+
+
 # --- batching and determinism -----------------------------------------------------------------------------------------
 
 
@@ -255,7 +283,8 @@ def test_a_request_does_not_depend_on_its_neighbours() -> None:
 
 def test_more_requests_than_slots_wait_and_are_all_answered() -> None:
     asks = [
-        (prompt, Sampling(3 + index % 7, seed=index)) for index, prompt in enumerate(prompts(21, 12))
+        (prompt, Sampling(3 + index % 7, seed=index))
+        for index, prompt in enumerate(prompts(21, 12))
     ]
     narrow = engine(EngineSettings(num_slots=2, slot_tokens=32))
     wide = engine(EngineSettings(num_slots=21, slot_tokens=32))
@@ -312,6 +341,8 @@ def test_a_second_event_loop_finds_a_working_engine() -> None:
             await asyncio.sleep(0)
         assert not task.done()
 
+    asyncio.run(abandon())
+    model.reset()
     asyncio.run(abandon())
     assert len(alone(model, [3, 4], Sampling(5)).completion_ids) == 5
 
@@ -427,6 +458,17 @@ def test_a_model_without_plain_attention_is_refused() -> None:
         TransformersEngine(recurrent, "v1", SMALL)
 
 
+def test_a_layer_that_keeps_its_state_elsewhere_is_named() -> None:
+    class Forgetful(torch.nn.Module):
+        def forward(self, hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
+            return hidden_states, None
+
+    model = tiny_llama()
+    model.model.layers[1].self_attn = Forgetful()
+    with pytest.raises(ConfigError, match=r"does not attend in layers \[1\]"):
+        TransformersEngine(model, "v1", SMALL)
+
+
 def test_settings_are_checked_and_found_by_name() -> None:
     settings = make("rollout", "transformers_engine", {"num_slots": 4, "stop_ids": [2, 3]})
     assert settings == EngineSettings(num_slots=4, stop_ids=frozenset({2, 3}))
@@ -445,7 +487,9 @@ def test_the_135m_policy_samples_what_its_forward_pass_says(smollm2) -> None:
     single log-probabilities differ by a few tenths at most and by a few hundredths on average."""
     model = TransformersEngine(smollm2, "champion", EngineSettings(num_slots=4, slot_tokens=128))
     rng = Random(0)
-    asks = [([rng.randrange(100, 40000) for _ in range(40)], Sampling(16, seed=n)) for n in range(4)]
+    asks = [
+        ([rng.randrange(100, 40000) for _ in range(40)], Sampling(16, seed=n)) for n in range(4)
+    ]
     differences = []
     for (prompt, _), drawn in zip(asks, together(model, asks), strict=True):
         expected = full_logprobs(smollm2, prompt, drawn.completion_ids)

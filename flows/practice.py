@@ -1,0 +1,184 @@
+"""Practise: reinforcement learning on tasks aimed at tonight's failure modes.
+
+One round: choose tasks, roll out groups, keep those with a learning signal (and roll out more until the step is full or
+the limit is reached), assign credit, update. After each round the checkpoint and then a small state file are written; a
+killed run goes on from the round that the state file names, with the same tasks, seeds and weights.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from components import plugins
+from components.credit.order import assign
+from components.learner import checkpoint
+from components.learner.learner import Learner
+from components.learner.loss import LossSettings
+from components.protocols import Curriculum, World
+from components.records import Group, Sample, Task, Trajectory
+from components.tokens import merge_prefixes
+from flows import policies
+from flows.imitate import learner_settings
+from flows.remember import recall_blocks
+from flows.resources import Resources
+from flows.rollouts import Episodes, Practice, roll_out
+from flows.stage import Deadline
+
+STATE = "rounds.json"
+
+
+@dataclass
+class Rounds:
+    """Where practice stands; plain JSON beside the checkpoints."""
+
+    done: int = 0
+    learner_step: int = 0
+    success_rates: dict[str, float] = field(default_factory=dict)
+    """Task id or skill -> share of its rollouts that succeeded; for skills recent tasks weigh more."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Arena:
+    """What practice is played on."""
+
+    world: World
+    pool: Sequence[Task]
+    revision: int | None
+
+
+def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: Deadline) -> Rounds:
+    """Train the policy in place and return the curve of its rounds."""
+    section = r.settings.train.rl
+    loss = LossSettings(**section.loss)
+    settings = learner_settings(
+        r, section.lr, section.warmup_steps, temperature=section.temperature, loss=loss
+    )
+    learner = Learner(policy, settings)
+    rounds = _resume(r, folder, learner)
+    curriculum = plugins.make("curriculum", section.curriculum.name, section.curriculum.options)
+    while rounds.done < section.steps:
+        deadline.check(f"practice round {rounds.done + 1} of {section.steps}")
+        groups, figures = _play_round(r, policy, arena, curriculum, rounds)
+        samples = _credited(r, groups)
+        metrics = learner.update(samples, zero_variance_rate=figures["zero_variance_rate"])
+        rounds.done += 1
+        rounds.learner_step = learner.step
+        rounds.curve.append({**metrics.figures(), **figures})
+        if metrics.skipped:
+            r.log(f"practice round {rounds.done}: nothing applied, {metrics.skipped}")
+        _save(folder, learner, rounds)
+    return rounds
+
+
+def _play_round(
+    r: Resources, policy: Any, arena: Arena, curriculum: Curriculum, rounds: Rounds
+) -> tuple[list[Group], dict[str, float]]:
+    """Groups with a learning signal, and what was seen on the way to them."""
+    section = r.settings.train.rl
+    rng = Random(f"{r.settings.seed}-{rounds.done}")
+    version = f"practice-{rounds.done}"
+    engine = policies.engine_for(r, policy, version)
+    renderer = policies.renderer_of(r, policy)
+    admitted: list[Group] = []
+    played: list[Group] = []
+    limit = int(section.tasks * section.max_oversample)
+    while len(admitted) < section.tasks and len(played) < limit:
+        wanted = min(section.tasks - len(admitted), limit - len(played))
+        fresh = [task for task in arena.pool if task.id not in {g.task.id for g in played}]
+        tasks = curriculum.select(fresh, wanted, rounds.success_rates, rng)
+        if not tasks:
+            break
+        memory = recall_blocks(r, arena.revision, [task.instruction for task in tasks])
+        practice = Practice(
+            policy_version=version,
+            group_size=section.group_size,
+            temperature=section.temperature,
+            max_tokens=section.max_tokens,
+            seed=r.settings.seed + 1000 * (rounds.done + 1),
+            what=f"practising, round {rounds.done + 1} of {section.steps}",
+        )
+        rolled = roll_out(r, engine, renderer, Episodes(arena.world, tasks, memory), practice)
+        for task, trajectories in zip(tasks, rolled, strict=True):
+            group = rewarded(r, task, trajectories)
+            played.append(group)
+            _learn_rates(rounds.success_rates, task, _success_rate(trajectories))
+            if curriculum.can_admit(group):
+                admitted.append(group)
+    return admitted, _figures(played, admitted, engine)
+
+
+def rewarded(r: Resources, task: Task, trajectories: Sequence[Trajectory]) -> Group:
+    """A group with its reward channels filled."""
+    channels: dict[str, tuple[float | None, ...]] = {}
+    for part in r.settings.train.rl.rewards:
+        channels[part.name] = plugins.make("rewards", part.name, part.options).score(
+            task, trajectories
+        )
+    return Group(task, tuple(trajectories), channels)
+
+
+def _credited(r: Resources, groups: Sequence[Group]) -> list[Sample]:
+    """Samples of all groups with the streams that the recipe's credit plug-ins write."""
+    parts = [plugins.make("credit", part.name, part.options) for part in r.settings.train.rl.credit]
+    credited: list[Sample] = []
+    for group in groups:
+        samples = [
+            sample for trajectory in group.trajectories_G for sample in merge_prefixes(trajectory)
+        ]
+        credited += assign(group, samples, parts).samples
+    return credited
+
+
+def _learn_rates(rates: dict[str, float], task: Task, success: float) -> None:
+    """Note a task's success, and move the rate of each of its skills half way to it."""
+    rates[task.id] = success
+    for skill in task.required_skills:
+        rates[skill] = (rates.get(skill, success) + success) / 2
+
+
+def _success_rate(trajectories: Sequence[Trajectory]) -> float:
+    known = [float(item.outcome) for item in trajectories if item.outcome is not None]
+    return fmean(known) if known else 0.0
+
+
+def _figures(played: Sequence[Group], admitted: Sequence[Group], engine: Any) -> dict[str, float]:
+    episodes = [item for group in played for item in group.trajectories_G]
+    lengths = [len(turn.completion_ids or ()) for item in episodes for turn in item.turns]
+    return {
+        "success": _success_rate(episodes),
+        "groups_played": float(len(played)),
+        "groups_with_signal": float(len(admitted)),
+        "zero_variance_rate": 1 - len(admitted) / len(played) if played else 0.0,
+        "mean_action_tokens": fmean(lengths) if lengths else 0.0,
+        "sampled_tokens_per_s": policies.tokens_per_s(engine),
+    }
+
+
+def _save(folder: Path, learner: Learner, rounds: Rounds) -> None:
+    checkpoint.save(folder, learner)
+    unfinished = folder / f"{STATE}.unfinished"
+    unfinished.write_text(json.dumps(vars(rounds)))
+    os.replace(unfinished, folder / STATE)
+
+
+def _resume(r: Resources, folder: Path, learner: Learner) -> Rounds:
+    """The state file and the checkpoint that it names; a fresh start when either is missing."""
+    checkpoint.latest(folder)
+    try:
+        rounds = Rounds(**json.loads((folder / STATE).read_text()))
+    except FileNotFoundError:
+        return Rounds()
+    place = folder / f"{checkpoint.PREFIX}{rounds.learner_step:06d}"
+    if rounds.learner_step and checkpoint.problem(place) is not None:
+        r.log(f"{place.name} is not complete; practice starts over")
+        return Rounds()
+    if rounds.learner_step:
+        checkpoint.resume(place, learner)
+        r.log(f"continuing from practice round {rounds.done}")
+    return rounds

@@ -1,0 +1,115 @@
+"""Proofs for the gate: that the evaluated adapter is the trained one, and that nothing trained on is evaluated.
+
+Delivery: the adapter read back from the store gives the probe sequences the log-probabilities that the trainer noted, the
+parent does not, and what the engine said while it was evaluated agrees with the trainer's arithmetic on the same tokens.
+Disjoint: no evaluation task shares its id, its words, or thirteen words in a row with anything trained on tonight.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from components.records import Trajectory
+from flows import policies
+from flows.imitate import opening_of
+from flows.resources import Resources
+from store import bundles, tasks, trajectories
+
+SAME_WEIGHTS = 1e-3
+"""Largest difference of a log-probability between trainer and stored adapter (same arithmetic, same order)."""
+SAME_POLICY = 0.2
+"""Largest mean difference between engine and trainer, whose attention rounds differently in bfloat16."""
+NGRAM = 13
+
+
+def gather_facts(
+    r: Resources, night: str, trained: dict[str, Any], task_ids: Sequence[str]
+) -> dict[str, bool | None]:
+    """What the gate asks for beside the report."""
+    return {
+        "delivery": is_delivered(r, night, trained),
+        "disjoint": is_disjoint(r, night, trained, task_ids),
+        "no_older_suites": True,
+    }
+
+
+def is_delivered(r: Resources, night: str, trained: dict[str, Any]) -> bool | None:
+    """Whether the stored adapter is the trained one and the engine sampled from it."""
+    rows = json.loads(r.files.get_bytes(trained["probe"]))
+    if not rows:
+        return None
+    stored = policies.load(r, trained["challenger"])
+    parent = policies.load(r, trained["champion"])
+    same = max(_gap(stored, row) for row in rows)
+    other = max(_gap(parent, row) for row in rows)
+    heard = _engine_gap(r, night, stored, trained["challenger"])
+    r.log(
+        f"delivery: stored adapter {same:.2g} from the trainer, parent {other:.2g}, engine {heard}"
+    )
+    if heard is None:
+        return None
+    return same <= SAME_WEIGHTS < other and heard <= SAME_POLICY
+
+
+def _gap(policy: Any, row: dict[str, Any]) -> float:
+    now = policy.probe_logprobs(tuple(row["ids"]))
+    return max(abs(a - b) for a, b in zip(now, row["logprobs"], strict=True))
+
+
+def _engine_gap(r: Resources, night: str, policy: Any, adapter: str) -> float | None:
+    """Mean difference between the engine's log-probabilities in evaluation and the policy's on the same tokens."""
+    version = policies.version_name(adapter)
+    with r.db.connect() as conn:
+        ids = trajectories.ids_of_night(conn, night, "evaluation")
+        found = trajectories.get(conn, r.files, ids)
+    ours = [item for item in found if item.policy == version][:4]
+    gaps = [gap for item in ours for gap in _turn_gaps(policy, item)]
+    return fmean(gaps) if gaps else None
+
+
+def _turn_gaps(policy: Any, trajectory: Trajectory) -> Iterable[float]:
+    for turn in trajectory.turns:
+        if turn.prompt_ids is None or turn.completion_ids is None or turn.logprobs is None:
+            continue
+        said = policy.probe_logprobs((*turn.prompt_ids, *turn.completion_ids))
+        ours = said[-len(turn.completion_ids) :]
+        yield from (abs(a - b) for a, b in zip(ours, turn.logprobs, strict=True))
+
+
+def is_disjoint(
+    r: Resources, night: str, trained: dict[str, Any], task_ids: Sequence[str]
+) -> bool | None:
+    """Whether training and evaluation share nothing. Without an environment conversations are split by id."""
+    if r.settings.environment is None:
+        return True
+    with r.db.connect() as conn:
+        held = tasks.get(conn, list(task_ids))
+        practised = [
+            task
+            for task in tasks.get(conn, tasks.ids_of_night(conn, night))
+            if task.split == "train"
+        ]
+        seen = bundles.recent(conn, r.settings.agent, 1)
+        examples = bundles.get(conn, seen[0].id).examples if seen else ()
+    texts = [opening_of(example) for example in examples] + [task.instruction for task in practised]
+    ids = {task.id for task in practised}
+    return not any(task.id in ids for task in held) and not overlaps(
+        [task.instruction for task in held], texts
+    )
+
+
+def overlaps(held: Iterable[str], trained: Iterable[str]) -> list[str]:
+    """The held-out texts that repeat a trained one, whole or thirteen words in a row."""
+    known: set[tuple[str, ...]] = set()
+    for text in trained:
+        known.update(_grams(text))
+    return [text for text in held if _grams(text) & known]
+
+
+def _grams(text: str) -> set[tuple[str, ...]]:
+    words = tuple(re.findall(r"\w+", text.casefold()))
+    if len(words) <= NGRAM:
+        return {words}
+    return {words[start : start + NGRAM] for start in range(len(words) - NGRAM + 1)}

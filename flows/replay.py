@@ -1,0 +1,53 @@
+"""Evaluation without an environment: held-out decision points of the logs, with every arm asked what it would do."""
+
+from typing import Any
+
+from components.evaluation.paired import Scores
+from components.evaluation.replay import DecisionPoint, decision_points, match_scores
+from flows import policies
+from flows.resources import Resources
+from flows.stage import Deadline
+from flows.trial import predict
+from store import nights, trajectories
+
+
+def measure(
+    r: Resources, night: str, trained: dict[str, Any], revision: int | None, deadline: Deadline
+) -> Any:
+    """Scores of all arms; a conversation is a task, its decision points are averaged."""
+    from flows.evaluate import Arms
+
+    points = held_out_points(r, night)
+    adapters = {"champion": trained["champion"], "challenger": trained["challenger"]}
+    scores: dict[str, Scores] = {}
+    rates: dict[str, float] = {}
+    for name, adapter in adapters.items():
+        deadline.check(f"replaying held-out decisions with {name}")
+        policy = policies.load(r, adapter)
+        engine = policies.engine_for(r, policy, policies.version_name(adapter))
+        predictions = predict(r, engine, policies.renderer_of(r, policy), points)
+        scores[name] = {
+            conversation: (_mean(row),)
+            for conversation, row in match_scores(points, predictions).items()
+        }
+        rates["sampled_tokens_per_s"] = policies.tokens_per_s(engine)
+    return Arms(scores, str(trained["champion"]), str(trained["challenger"]), {}, rates)
+
+
+def held_out_points(r: Resources, night: str) -> list[DecisionPoint]:
+    """Decision points of the conversations that ingestion set aside, up to this night."""
+    with r.db.connect() as conn:
+        names = {row.night for row in nights.recent(conn, r.settings.agent) if row.night <= night}
+        ids = {
+            id_
+            for name in names | {night}
+            for id_ in trajectories.ids_of_night(conn, name, "production")
+        }
+        found = trajectories.get(conn, r.files, sorted(ids))
+    held = [item for item in found if item.split == "test"]
+    return [point for item in held for point in decision_points(item)]
+
+
+def _mean(row: tuple[float | None, ...]) -> float | None:
+    known = [score for score in row if score is not None]
+    return sum(known) / len(known) if known else None

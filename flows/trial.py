@@ -1,0 +1,69 @@
+"""What a bundle is worth: a short training on it, then how often the policy does what a person did on held-out failures.
+
+    P = mean over held-out conversations of the share of decision points whose action it reproduces exactly
+
+Each trial starts from the same base policy with the same seed and takes the same number of optimizer steps, so two
+bundles differ in their data alone.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import cycle, islice
+from statistics import fmean
+
+from components.evaluation.replay import DecisionPoint, decision_points, match_scores
+from components.learner.learner import Learner, epochs
+from components.protocols import Engine, Renderer, Sampling
+from components.records import Bundle, Message, Trajectory
+from flows import policies
+from flows.imitate import imitation_samples, learner_settings, tools_of
+from flows.resources import Resources
+
+MAX_HELDOUT = 24
+"""Held-out conversations that a strategy is tried on."""
+
+
+def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> dict[str, float]:
+    """Held-out conversation -> share of its decision points reproduced; empty when the bundle trains nothing."""
+    policy = policies.load(r, None)
+    renderer = policies.renderer_of(r, policy)
+    samples = imitation_samples(r, bundle, renderer, None)
+    if not samples:
+        return {}
+    section = r.settings.train.sft
+    steps = r.settings.curation.score_steps
+    learner = Learner(policy, learner_settings(r, section.lr, section.warmup_steps))
+    endless = cycle(epochs(samples, section.batch, steps, r.settings.seed))
+    for batch in r.track(list(islice(endless, steps)), "trying a strategy"):
+        learner.update(batch)
+    chosen = list(heldout)[:MAX_HELDOUT]
+    points = [point for trajectory in chosen for point in decision_points(trajectory)]
+    engine = policies.engine_for(r, policy, f"trial-{bundle.id[:12]}")
+    predictions = predict(r, engine, renderer, points)
+    scores = match_scores(points, predictions)
+    return {
+        conversation: fmean(known)
+        for conversation, row in scores.items()
+        if (known := [score for score in row if score is not None])
+    }
+
+
+def predict(
+    r: Resources, engine: Engine, renderer: Renderer, points: Sequence[DecisionPoint]
+) -> dict[str, Message]:
+    """Decision point -> the action that the policy would take there, greedily."""
+    tools = tools_of(r)
+    sampling = Sampling(max_tokens=r.settings.evaluation.max_tokens, temperature=0.0)
+
+    async def run() -> dict[str, Message]:
+        turnstile = asyncio.Semaphore(r.settings.engine.slots)
+
+        async def one(point: DecisionPoint) -> tuple[str, Message]:
+            async with turnstile:
+                prompt = renderer.prompt(point.context, tools)
+                drawn = await engine.sample(prompt, sampling)
+            return point.id, renderer.parse(drawn.completion_ids).message
+
+        return dict(await asyncio.gather(*(one(point) for point in points)))
+
+    return asyncio.run(run())

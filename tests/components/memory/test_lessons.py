@@ -1,0 +1,254 @@
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from components.environments.help_desk import HelpDesk
+from components.errors import ConfigError
+from components.memory._cues import cue_of, leaks, telling_words
+from components.memory.lessons import Lessons
+from components.plugins import make
+from components.records import Message, Task, ToolCall, Trajectory, Turn
+
+ESCALATE = {
+    "type": "function",
+    "function": {
+        "name": "escalate",
+        "parameters": {
+            "type": "object",
+            "properties": {"order": {"type": "string"}, "reason": {"enum": ["shipped", "late"]}},
+        },
+    },
+}
+LOOK = "get_order(order)"
+
+
+def talk(
+    id: str, asked: str, *steps: Any, executor: Any = "human", outcome: bool | None = False
+) -> Trajectory:
+    """A conversation: each step is (tool, arguments, result) or the reply's text."""
+    observation = (Message("system", "policy"), Message("user", asked))
+    turns: list[Turn] = []
+    if executor == "human":
+        turns.append(Turn(0, observation, Message("assistant", "Sure!"), "policy"))
+    for step in steps:
+        call = () if isinstance(step, str) else (ToolCall("c", step[0], json.dumps(step[1])),)
+        action = Message("assistant", step if isinstance(step, str) else None, call)
+        turns.append(Turn(len(turns), observation, action, executor))
+        observation = () if isinstance(step, str) else (Message("tool", json.dumps(step[2])),)
+    return Trajectory(id, "desk", tuple(turns), outcome=outcome, tools=(ESCALATE,))
+
+
+def cancelled(number: int, asked: str = "Please cancel order {}.", **rest: Any) -> Trajectory:
+    order = f"W{number}"
+    return talk(
+        f"c{number}",
+        asked.format(order),
+        ("get_order", {"order": order}, {"item": "Red Mug", "status": "packed"}),
+        ("cancel_order", {"order": order}, {"done": True}),
+        f"Order {order} is cancelled.",
+        **rest,
+    )
+
+
+def refused(number: int, asked: str = "Please cancel order {}.", **rest: Any) -> Trajectory:
+    order = f"W{number}"
+    return talk(
+        f"r{number}",
+        asked.format(order),
+        ("get_order", {"order": order}, {"item": "Red Mug", "status": "shipped"}),
+        ("escalate", {"order": order, "reason": "shipped"}, {"done": True}),
+        f"Sorry, we cannot cancel {order}.",
+        **rest,
+    )
+
+
+CANCEL = f"{LOOK}, then cancel_order(order), then reply naming order"
+REFUSE = f"{LOOK}, then escalate(order, reason=shipped), then reply naming order"
+
+
+def test_correction_becomes_a_lesson() -> None:
+    """The tool's listed choice `shipped` is shown, the order's number is not."""
+    (entry,) = Lessons().write([refused(482)], [])
+    assert (entry.kind, entry.version, entry.scope) == ("lesson", 1, "desk")
+    assert entry.cue == "Please cancel <order>."
+    assert entry.content == REFUSE
+    assert entry.provenance == ("r482",)
+    assert entry.lineage.engine == "rule"
+
+
+def test_word_of_the_first_result_becomes_the_condition() -> None:
+    """Two conversations each: `status` is packed in both of one kind and shipped in both of the other; `item` is equal."""
+    corrected = [cancelled(1), cancelled(2), refused(3), refused(4)]
+    (entry,) = Lessons().write(corrected, [])
+    assert entry.content == f"{CANCEL} [if status is packed]\nOr: {REFUSE} [if status is shipped]"
+
+
+def test_condition_needs_two_conversations_on_each_side() -> None:
+    (entry,) = Lessons().write([cancelled(1), cancelled(2), refused(3)], [])
+    assert entry.content == f"{CANCEL}\nOr: {REFUSE}"
+
+
+def test_success_of_the_agent_becomes_a_workflow() -> None:
+    (entry,) = Lessons().write([cancelled(1, executor="policy", outcome=True)], [])
+    assert entry.kind == "workflow"
+    assert entry.content == CANCEL
+
+
+@pytest.mark.parametrize("outcome", [False, None])
+def test_failure_without_correction_teaches_nothing(outcome: bool | None) -> None:
+    assert Lessons().write([cancelled(1, executor="policy", outcome=outcome)], []) == []
+    assert Lessons().write([], []) == []
+
+
+def test_wordings_of_one_request_are_one_entry() -> None:
+    """{cancel, <order>} and {changed, mind, cancel, <order>} share 2 of 4 words: 0.5, one family."""
+    (entry,) = Lessons().write(
+        [cancelled(1), cancelled(2, "Hello. I changed my mind, cancel {}.")], []
+    )
+    assert entry.cue == "Please cancel <order>. | I changed my mind, cancel <order>."
+    assert entry.provenance == ("c1", "c2")
+
+
+def test_other_requests_are_other_entries() -> None:
+    """{cancel, <order>} and {refund, <order>} share 1 of 3 words."""
+    refund = talk("f1", "Please refund W9.", ("refund", {"order": "W9"}, {}), "Refunded W9.")
+    assert len(Lessons().write([cancelled(1), refund], [])) == 2
+
+
+def test_families_with_equal_procedures_become_one() -> None:
+    """{stop, <order>, bought, mistake} shares 1 of 5 words with {cancel, <order>}, but the procedure is the same."""
+    (entry,) = Lessons().write([cancelled(1), cancelled(2, "Stop {}, bought by mistake.")], [])
+    assert entry.content == CANCEL
+    assert len(entry.provenance) == 2
+
+
+def test_known_family_gets_a_new_version() -> None:
+    (first,) = Lessons().write([cancelled(1)], [])
+    tried = replace(first, uses=4, successes=3)
+    (second,) = Lessons().write([refused(2)], [tried])
+    assert (second.id, second.version) == (first.id, 2)
+    assert second.content == f"{REFUSE}\nOr: {CANCEL}"
+    assert second.provenance == ("c1", "r2")
+    assert (second.uses, second.successes) == (0, 0)
+
+
+def test_more_evidence_for_the_same_content_keeps_its_record() -> None:
+    (first,) = Lessons().write([cancelled(1)], [])
+    (second,) = Lessons().write([cancelled(2)], [replace(first, uses=4, successes=3)])
+    assert (second.content, second.uses, second.successes) == (first.content, 4, 3)
+    assert second.provenance == ("c1", "c2")
+
+
+def test_second_run_writes_nothing() -> None:
+    corrected = [cancelled(1), refused(2), cancelled(3), refused(4)]
+    bank = Lessons().write(corrected, [])
+    assert Lessons().write(corrected, bank) == []
+    assert Lessons().write(corrected[::-1], []) == bank
+
+
+def test_newest_version_in_the_bank_counts() -> None:
+    (first,) = Lessons().write([cancelled(1)], [])
+    (second,) = Lessons().write([refused(2)], [first])
+    (third,) = Lessons().write([refused(5)], [first, second])
+    assert third.version == 3
+
+
+def test_other_agents_entries_are_left_alone() -> None:
+    (first,) = Lessons().write([cancelled(1)], [])
+    other = replace(first, scope="other")
+    (entry,) = Lessons().write([cancelled(1)], [other])
+    assert entry.version == 1
+
+
+def test_sources_are_bounded() -> None:
+    lessons = Lessons(max_sources=2)
+    bank = lessons.write([cancelled(n) for n in range(1, 4)], [])
+    assert bank[0].provenance == ("c1", "c2")
+    assert lessons.write([cancelled(9)], bank) == []
+
+
+@pytest.mark.parametrize("asked", ["Hello!", "W1?", "Can you please?"])
+def test_cue_that_says_nothing_is_junk(asked: str) -> None:
+    assert Lessons().write([cancelled(1, asked)], []) == []
+
+
+def test_unreadable_call_in_the_correction_is_not_learnt() -> None:
+    good = cancelled(1)
+    turn = good.turns[1]
+    broken = replace(turn, action=Message("assistant", None, (ToolCall("c", "get_order", "{"),)))
+    assert (
+        Lessons().write([replace(good, turns=(good.turns[0], broken, *good.turns[2:]))], []) == []
+    )
+
+
+def test_repeated_calls_are_one_step_and_long_conversations_no_rule() -> None:
+    looks = [("get_order", {"order": f"W{n}"}, {}) for n in range(10, 13)]
+    (entry,) = Lessons().write([talk("l", "List my orders", *looks, "Done.")], [])
+    assert entry.content == "get_order(order) for each, then reply"
+    steps = [(f"step_{'abcdefghijk'[n]}", {"order": "W1"}, {}) for n in range(11)]
+    assert len(Lessons().write([talk("l", "Deliver everything", *steps[:10], "Done.")], [])) == 1
+    assert Lessons().write([talk("l", "Deliver everything", *steps, "Done.")], []) == []
+
+
+def test_value_that_is_also_a_name_is_junk() -> None:
+    """The customer's own words hold a value as part of the procedure's text: an argument valued `get_order`."""
+    odd = talk("o", "Cancel the thing now", ("get_order", {"order": "get_order"}, {}), "Done.")
+    assert Lessons().write([odd], []) == []
+
+
+def test_cue_keeps_no_greeting_and_no_particulars() -> None:
+    cue = cue_of(
+        "Good morning. Please cancel order W1. My email is ann@x.org. Thanks!", {"W1": "order"}
+    )
+    assert cue == "Please cancel <order>."
+    assert telling_words(cue) == {"cancel", "<order>"}
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigError, match="overlap"):
+        make("memory", "lessons", {"overlap": 0.0})
+
+
+def corrected(world: HelpDesk, task: Task) -> Trajectory:
+    observation = (Message("system", "policy"), Message("user", task.instruction))
+    turns = [Turn(0, observation, Message("assistant", "Sure!"), "policy")]
+    for message in world.operator_solution(task):
+        if message.role == "assistant":
+            turns.append(Turn(len(turns), observation, message, "human"))
+            observation = ()
+        else:
+            observation = (*observation, message)
+    return Trajectory(task.id, "desk", tuple(turns), outcome=False, tools=world.tools)
+
+
+def secrets(trajectories: Sequence[Trajectory]) -> set[str]:
+    """Everything in calls and results that holds a digit or an at sign: order numbers, addresses, e-mails, amounts."""
+    found: set[str] = set()
+    for trajectory in trajectories:
+        for message in trajectory.messages:
+            texts = [call.arguments for call in message.tool_calls]
+            texts += [message.text] if message.role in ("tool", "user") else []
+            for text in texts:
+                found |= set(re.findall(r"[\w@.-]*[\d@][\w@.-]*", text))
+    return {value.strip(".-") for value in found}
+
+
+def test_no_particulars_of_the_help_desk_leak() -> None:
+    """200 corrected conversations: no number, order or e-mail of any appears in any entry."""
+    world = HelpDesk()
+    trajectories = [corrected(world, task) for task, _ in world.tasks(200, "train", Random(3))]
+    bank = Lessons().write(trajectories, [])
+    assert len(bank) >= 8
+    private = frozenset(secrets(trajectories))
+    assert len(private) > 200
+    assert not [e for e in bank if leaks(e.content, private) or leaks(e.cue, private)]
+    streets = {t.params["said"].get("address", "") for t, _ in world.tasks(200, "train", Random(3))}
+    words = frozenset(" ".join(street.split()[1:]) for street in streets) - {""}
+    assert words
+    assert not [e for e in bank if leaks(e.cue, words)]
+    assert len(bank) <= 60
