@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from components.ingestion.detect import choose
-
 from components import plugins
 from components.errors import ConfigError, RecordError
+from components.ingestion.detect import HEAD_BYTES, can_continue, choose
 from components.protocols import RawRecord, Reader, Rejected
-from components.records import Trajectory
+from components.records import SourceRef, Trajectory
 from components.serial import digest
 from flows.resources import Resources, open_resources
 from flows.settings import Settings
@@ -27,7 +26,6 @@ from flows.stage import Deadline, Stage, StageResult, Write, run_stage
 from store import log_files, quarantine, raw_records, trajectories
 from store.db import Conn
 
-HEAD_BYTES = 64 * 1024
 TEST_SHARE = 0.2
 """Share of conversations held out from training when there is no environment to evaluate in."""
 
@@ -168,7 +166,7 @@ def _read_file(r: Resources, path: Path, stream: BinaryIO, night: str, tally: Ta
     while batch := list(itertools.islice(items, r.settings.ingestion.chunk)):
         with r.db.connect() as conn:
             chunk.write(conn, reader, batch, tally)
-            if batch[-1].line is not None:  # only line files can be continued half-way
+            if can_continue(head):
                 chunk.note_progress(conn, stream, size)
     with r.db.connect() as conn:
         chunk.note_progress(conn, stream, size)
@@ -214,11 +212,12 @@ class _Chunk:
 
     def _assemble(self, reader: Reader, records: Sequence[RawRecord], agent: str) -> Trajectory:
         trajectory = reader.assemble(records, agent)
+        source = trajectory.source or SourceRef(self.format, self.uri)
         split = "train"
         if self.r.settings.environment is None:
             place = int(digest(trajectory.conversation_id or trajectory.id)[:8], 16) / 16**8
             split = "test" if place < TEST_SHARE else "train"
-        return replace(trajectory, split=split)
+        return replace(trajectory, split=split, source=replace(source, uri=self.uri))
 
     def note_progress(self, conn: Conn, stream: BinaryIO, size: int) -> None:
         log_files.put(

@@ -7,6 +7,8 @@ schedules it, retries what the database's absence broke, and shows it. `nightly.
 """
 
 import argparse
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -123,6 +125,7 @@ def work_night(
 ) -> str:
     """Open everything, hold the night's lock, run its stages, write its summary."""
     started = time.monotonic()
+    die_at_once_when_terminated()
     with open_resources(settings) as r:
         night = check_night(night) if night else _tonight(r)
         with ledger.night_lock(r.db, settings.agent):
@@ -135,6 +138,15 @@ def work_night(
             summary.keep(r, night, before, made, done.results)
             summary.show(r, night, made, done.results)
     return night
+
+
+def die_at_once_when_terminated() -> None:
+    """Take SIGTERM back from Prefect, whose handler raises inside whatever runs, event loop callbacks included.
+
+    A night may be killed at any moment: what is written is whole, and the next run goes on from there.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _tonight(r: Resources) -> str:

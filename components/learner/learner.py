@@ -10,12 +10,11 @@ The learner knows token streams and no methods. Learning rate: linear warm-up, t
 Log-probabilities of sampler and trainer are compared at every trained token that has both.
 """
 
-import operator
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from components.errors import ConfigError, TrainingError
 from components.learner import loss as terms
 from components.learner.head import PickLogprobs
 from components.learner.loss import LossSettings, Normalizers
+from components.learner.metrics import StepMetrics, Sums, compare, described, metrics_of
 from components.learner.packing import Pack, pack
 from components.learner.policy import Policy
 from components.learner.streams import PackStreams, Requests, check, collect, has_signal
@@ -67,83 +67,11 @@ class LearnerSettings:
                 raise ConfigError(f"{name} must be greater than 0, got {getattr(self, name)!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class StepMetrics:
-    step: int
-    """Optimizer steps applied so far, this one included."""
-    skipped: str | None = None
-    """Why nothing was applied."""
-    loss: float = 0.0
-    loss_pg: float = 0.0
-    loss_ce: float = 0.0
-    loss_kl: float = 0.0
-    reference_kl: float = 0.0
-    """Normalised k3 to the policy without its adapter, before beta."""
-    grad_norm: float = 0.0
-    """Before clipping."""
-    learning_rate: float = 0.0
-    entropy: float = 0.0
-    """Mean entropy of the policy (nats) at the positions whose logits were formed."""
-    num_samples: int = 0
-    num_packs: int = 0
-    num_tokens: int = 0
-    """Tokens of all samples."""
-    num_computed_tokens: int = 0
-    """Tokens that went through the model after sharing prefixes."""
-    num_trained_tokens: int = 0
-    """Tokens with a term of the loss."""
-    num_pg_tokens: int = 0
-    """Tokens in the denominator of the policy-gradient term."""
-    seconds: float = 0.0
-    tokens_per_s: float = 0.0
-    """`num_tokens` per second."""
-    logprob_difference_mean: float | None = None
-    """Mean |sampler - trainer| log-probability; None when no token has both."""
-    logprob_difference_max: float | None = None
-    clip_rate: float = 0.0
-    """Share of policy-gradient tokens whose gradient the clip removed."""
-    retokenised_rate: float = 0.0
-    """Share of samples with advantages but without behaviour log-probabilities."""
-    zero_variance_rate: float | None = None
-    """Share of groups without signal, as the caller counted."""
-
-    def figures(self) -> dict[str, float]:
-        """The numbers, for a tracker."""
-        return {
-            key: float(value)
-            for key, value in asdict(self).items()
-            if isinstance(value, int | float)
-        }
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What packs add up to over one step."""
-
-    pg: float = 0.0
-    ce: float = 0.0
-    kl: float = 0.0
-    reference_kl: float = 0.0
-    entropy: float = 0.0
-    num_rows: int = 0
-    num_trained: int = 0
-    num_pg: int = 0
-    num_clipped: int = 0
-    difference: float = 0.0
-    difference_max: float = 0.0
-    num_compared: int = 0
-
-    def add(self, other: "_Sums") -> None:
-        for each in fields(self):
-            combine = max if each.name == "difference_max" else operator.add
-            setattr(self, each.name, combine(getattr(self, each.name), getattr(other, each.name)))
-
-
 class _Part(NamedTuple):
     """What one pack contributes."""
 
     gradient: Sequence[Tensor | None]
-    sums: _Sums
+    sums: Sums
 
 
 class Learner:
@@ -194,7 +122,7 @@ class Learner:
             self.settings.num_threads or 1,
             self.policy.settings.device,
         )
-        sums = _Sums()
+        sums = Sums()
         try:
             for gradient, part in self._computed(packs, chosen, totals):
                 sums.add(part)
@@ -203,7 +131,7 @@ class Learner:
         finally:
             self.optimizer.zero_grad(set_to_none=True)
         return replace(
-            _metrics(sums),
+            metrics_of(sums),
             step=self.step,
             grad_norm=grad_norm,
             learning_rate=self.optimizer.param_groups[0]["lr"],
@@ -211,7 +139,7 @@ class Learner:
             num_computed_tokens=sum(len(tree.input_ids_N) for tree in packs),
             num_pg_tokens=totals.pg_tokens,
             zero_variance_rate=zero_variance_rate,
-            **_described(samples, chosen, time.perf_counter() - started),
+            **described(samples, chosen, time.perf_counter() - started),
         )
 
     def _is_needed(self, sample: Sample) -> bool:
@@ -261,7 +189,7 @@ class Learner:
         if not bool(total.isfinite()):
             raise TrainingError(_not_finite(tree, samples, streams, found))
         gradient = torch.autograd.grad(total, list(self.parameters.values()), allow_unused=True)
-        part = _Sums(
+        part = Sums(
             pg=float(pg.loss.detach()),
             ce=float(ce.detach()),
             kl=float(kl.detach()),
@@ -272,7 +200,7 @@ class Learner:
             num_rows=len(found.entropy_R),
             num_trained=found.num_tokens,
         )
-        _compare(found.pg.detach(), streams.pg_entries.old_logprobs_E, part)
+        compare(found.pg.detach(), streams.pg_entries.old_logprobs_E, part)
         return _Part(gradient, part)
 
     def _logprobs(self, tree: Pack, streams: PackStreams) -> "_Found":
@@ -335,48 +263,6 @@ class _Found:
     topk: Tensor
     entropy_R: Tensor
     num_tokens: int
-
-
-def _metrics(sums: _Sums) -> StepMetrics:
-    compared = sums.num_compared
-    return StepMetrics(
-        step=0,
-        loss=sums.pg + sums.ce + sums.kl,
-        loss_pg=sums.pg,
-        loss_ce=sums.ce,
-        loss_kl=sums.kl,
-        reference_kl=sums.reference_kl,
-        entropy=sums.entropy / max(sums.num_rows, 1),
-        num_trained_tokens=sums.num_trained,
-        logprob_difference_mean=sums.difference / compared if compared else None,
-        logprob_difference_max=sums.difference_max if compared else None,
-        clip_rate=sums.num_clipped / max(sums.num_pg, 1),
-    )
-
-
-def _described(
-    samples: Sequence[Sample], chosen: Sequence[Sample], seconds: float
-) -> dict[str, Any]:
-    num_tokens = sum(len(sample.input_ids_T) for sample in chosen)
-    with_credit = [sample for sample in samples if sample.advantages_T is not None]
-    unknown = sum(sample.logprobs_T is None for sample in with_credit)
-    return {
-        "num_samples": len(samples),
-        "num_tokens": num_tokens,
-        "seconds": seconds,
-        "tokens_per_s": num_tokens / seconds,
-        "retokenised_rate": unknown / max(len(with_credit), 1),
-    }
-
-
-def _compare(trainer_E: Tensor, sampler_E: Tensor, sums: _Sums) -> None:
-    known = ~sampler_E.isnan()
-    if not bool(known.any()):
-        return
-    difference = (trainer_E - sampler_E)[known].abs()
-    sums.difference += float(difference.sum())
-    sums.difference_max = max(sums.difference_max, float(difference.max()))
-    sums.num_compared += int(known.sum())
 
 
 def _why_nothing(samples: Sequence[Sample]) -> str:

@@ -8,6 +8,7 @@ import torch
 
 from components.errors import ConfigError, Misaligned, RecordError, TrainingError
 from components.learner.learner import Learner, LearnerSettings, epochs
+from components.learner.lora import adapters
 from components.learner.loss import LossSettings
 from components.learner.policy import ModelSettings, load_policy
 from tests.components.learner.samples import demonstration, rollouts
@@ -65,6 +66,39 @@ def test_packing_does_not_change_the_gradient(tiny_dir):
     )
     for name, gradient in together.items():
         torch.testing.assert_close(gradient, apart[name], atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize("reference_kl", [0.0, 0.1])
+def test_packs_computed_side_by_side_give_the_same_gradient(tiny_dir, reference_kl):
+    """Two workers, several packs; with a reference each worker switches the adapter off for itself only."""
+    settings = ModelSettings(lora_rank=4, lora_alpha=8.0, dtype="float32")
+    samples = [*rollouts(6), demonstration(range(30, 50), [0] * 10 + [0.5] * 10)]
+    loss = LossSettings(reference_kl=reference_kl)
+    alone, beside, again = (
+        captured_gradient(
+            moved(load_policy(tiny_dir, None, settings, seed=1)),
+            samples,
+            replace(FAST, num_threads=num, loss=loss, max_pack_tokens=25),
+        )
+        for num in (None, 2, 2)
+    )
+    for name, gradient in alone.items():
+        torch.testing.assert_close(gradient, beside[name], atol=1e-6, rtol=1e-4)
+        assert torch.equal(beside[name], again[name])
+
+
+def moved(policy):
+    """The policy with an adapter that is not zero."""
+    generator = torch.Generator().manual_seed(4)
+    for _, layer in adapters(policy.model):
+        layer.up.data = torch.randn(layer.up.shape, generator=generator) * 0.1
+    return policy
+
+
+def test_threads_of_the_process_stay_as_they_were(policy):
+    before = torch.get_num_threads()
+    Learner(policy, replace(FAST, num_threads=2)).update(rollouts())
+    assert torch.get_num_threads() == before
 
 
 def test_sampler_and_trainer_are_compared(policy):
@@ -261,7 +295,9 @@ def test_sample_longer_than_the_model_reads_is_refused(policy):
         Learner(policy, FAST).update([demonstration([1] * 600, [0] * 599 + [1])])
 
 
-@pytest.mark.parametrize("name", ["learning_rate", "max_grad_norm", "max_pack_tokens"])
+@pytest.mark.parametrize(
+    "name", ["learning_rate", "max_grad_norm", "max_pack_tokens", "num_threads"]
+)
 def test_settings_are_checked(name):
     with pytest.raises(ConfigError, match=name):
         LearnerSettings(**{name: 0})

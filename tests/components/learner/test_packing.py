@@ -40,6 +40,18 @@ def test_cuts_fall_where_least_is_computed_twice():
     assert [len(tree.input_ids_N) for tree in packs] == [60, 60]
 
 
+def test_workers_get_equal_shares():
+    """8 rows of 100 own tokens behind 200 common ones: 1000 nodes in one pack, 600 and 600 for two workers, which
+    together compute the common part twice."""
+    rows = [[0] * 200 + [index] * 100 for index in range(1, 9)]
+    sizes = [[len(tree.input_ids_N) for tree in pack(rows, 2048, workers)] for workers in (1, 2)]
+    assert sizes == [[1000], [600, 600]]
+
+
+def test_one_sample_for_many_workers_is_one_pack():
+    assert len(pack([[1, 2, 3]], 100, 4)) == 1
+
+
 def test_every_sample_is_in_exactly_one_pack_within_the_bound():
     rng = random.Random(0)
     sequences = [[rng.randrange(3) for _ in range(rng.randrange(1, 40))] for _ in range(50)]

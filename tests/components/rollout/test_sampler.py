@@ -97,3 +97,12 @@ def test_one_sampler_serves_batches_of_any_size_and_leaves_the_logits_alone() ->
         shares = [uniform(rows, row) for row in range(rows)]
         assert sampler.draw(logits, [1.0] * rows, shares) == draw(logits, [1.0] * rows, shares)
         assert torch.equal(logits, before)
+
+
+def test_the_end_of_the_mass_is_found_although_its_sums_are_rounded() -> None:
+    """A block's own sum and its running sum differ in the last bits; a share just below one must still stop at mass."""
+    rows = 200
+    logits = torch.randn(rows, 300, generator=torch.Generator().manual_seed(0))
+    logits[:, 280:] = -1e9
+    drawn = draw(logits, [1.0] * rows, [1 - 2**-53] * rows)
+    assert set(drawn.tokens_B) == {279}

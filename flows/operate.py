@@ -1,0 +1,141 @@
+"""What an operator does by hand: look at nights, promote, roll back, migrate."""
+
+import argparse
+import getpass
+from datetime import UTC, datetime
+
+from components.errors import PromotionRefused
+from components.records import NightSummary
+from components.serial import load
+from flows import policies
+from flows.ingest import has_new_logs
+from flows.nights import check_night
+from flows.report import render
+from flows.resources import Resources, open_resources
+from flows.settings import Settings
+from store import cases, ledger, nights, promotions, reports
+from store.db import upgrade
+
+
+def status(settings: Settings, _arguments: argparse.Namespace) -> int:
+    """`nightshift status`: what ran, what runs, what waits for a person."""
+    with open_resources(settings) as r:
+        with r.db.connect() as conn:
+            recent = nights.recent(conn, settings.agent, 5)
+            rows = ledger.of_night(conn, recent[0].night) if recent else []
+            waiting = cases.count(conn, cases.CaseFilter(agent=settings.agent, verdict="open"))
+        registry = policies.registry_of(r)
+        print(f"agent {settings.agent}, home {settings.home}")
+        for alias in ("champion", "challenger", "previous"):
+            found = registry.resolve(settings.agent, alias)
+            print(f"  {alias:<11}{f'version {found.version}' if found else 'none'}")
+        print(f"  new logs   {'yes' if has_new_logs(r) else 'no'}")
+        print(f"  {waiting} failure cases wait for review")
+        for night in recent:
+            print(f"night {night.night}: {night.status}")
+        for row in rows:
+            seconds = f"{row.seconds:.1f} s" if row.seconds is not None else "running"
+            print(f"  {row.stage:<10}{row.status:<8}{seconds}  {row.cause or ''}")
+    return 0
+
+
+def report(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift report`: the report of a night, the last one by default."""
+    with open_resources(settings) as r, r.db.connect() as conn:
+        if arguments.night:
+            row = nights.get(conn, check_night(arguments.night))
+        else:
+            row = next(iter(nights.recent(conn, settings.agent, 1)), None)
+    if row is None or not row.summary:
+        print("No such night has finished. `nightshift day && nightshift night` makes one.")
+        return 1
+    print(render(row.night, settings.agent, load(NightSummary, row.summary)))
+    return 0
+
+
+def promote(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift promote`: the challenger (or a version by number) becomes the champion."""
+    with open_resources(settings) as r:
+        registry = policies.registry_of(r)
+        number = arguments.version
+        if number is None:
+            offered = registry.resolve(settings.agent, "challenger")
+            if offered is None:
+                raise PromotionRefused(
+                    "no challenger waits: the last night offered none. Give --version and --override to "
+                    "promote a version that the gate refused"
+                )
+            number = offered.version
+        _check_gate(r, number, arguments.override)
+        wish = _wish(r, "promote", number, arguments)
+        with r.db.connect() as conn:
+            request = promotions.ask(conn, wish, datetime.now(UTC))
+        made = registry.promote(
+            settings.agent, number, wish.actor, arguments.reason, datetime.now(UTC)
+        )
+        _close(r, request, f"version {made.version} is the champion")
+    return 0
+
+
+def _check_gate(r: Resources, number: str, override: bool) -> None:
+    """A version that the gate refused is promoted only on purpose."""
+    version = policies.registry_of(r).version(r.settings.agent, number)
+    if version is None or override or version.tags.get("gate") != "refused":
+        return
+    with r.db.connect() as conn:
+        stored = reports.get(conn, version.tags.get("report", ""))
+    failed = [
+        f"{each.name}: {each.reason}"
+        for each in (stored.decision.criteria if stored and stored.decision else ())
+        if each.passed is not True
+    ]
+    raise PromotionRefused(
+        f"the gate refused version {number}: {'; '.join(failed) or 'no report is kept'}. "
+        "Use --override to promote it all the same"
+    )
+
+
+def rollback(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift rollback`: the previous champion serves again."""
+    with open_resources(settings) as r:
+        wish = _wish(r, "rollback", None, arguments)
+        with r.db.connect() as conn:
+            request = promotions.ask(conn, wish, datetime.now(UTC))
+        try:
+            made = policies.registry_of(r).rollback(
+                settings.agent, wish.actor, arguments.reason, datetime.now(UTC)
+            )
+        except PromotionRefused as error:
+            with r.db.connect() as conn:
+                promotions.resolve(conn, request, "refused", str(error), datetime.now(UTC))
+            raise
+        _close(r, request, f"version {made.version} is the champion again")
+    return 0
+
+
+def _wish(
+    r: Resources, action: promotions.Action, number: str | None, arguments: argparse.Namespace
+) -> promotions.Wish:
+    champion = policies.registry_of(r).resolve(r.settings.agent, "champion")
+    return promotions.Wish(
+        agent=r.settings.agent,
+        action=action,
+        from_version=champion.version if champion else None,
+        to_version=number,
+        actor=arguments.actor or getpass.getuser(),
+        reason=arguments.reason,
+    )
+
+
+def _close(r: Resources, request: int, outcome: str) -> None:
+    with r.db.connect() as conn:
+        promotions.resolve(conn, request, "done", outcome, datetime.now(UTC))
+    print(outcome)
+
+
+def db(settings: Settings, _arguments: argparse.Namespace) -> int:
+    """`nightshift db upgrade`: apply the migrations that the store lacks."""
+    with open_resources(settings) as r, r.db.connect() as conn:
+        made = upgrade(conn)
+    print(f"applied: {', '.join(made)}" if made else "the store is up to date")
+    return 0

@@ -1,0 +1,109 @@
+"""Processes that stay: the review app, MLflow, the proxy, the engine, the schedule."""
+
+import argparse
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvicorn
+
+from components.capture.proxy import ProxyOptions, make_proxy
+from components.capture.sink import JsonlSink
+from components.rollout.server import ServerOptions, make_server
+from flows import policies
+from flows.day import MODEL
+from flows.resources import open_resources
+from flows.settings import Settings
+
+HOST = "127.0.0.1"
+APP = Path(__file__).parents[1] / "ui" / "app.py"
+
+
+def ui(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift ui`: the review app on localhost."""
+    with open_resources(settings) as r:
+        uri = settings.store.tracking_uri or r.db.sqlalchemy_url("mlflow")
+    own = ["--home", str(settings.home), "--agent", settings.agent, "--tracking-uri", uri]
+    if settings.store.database_url:
+        own += ["--database-url", settings.store.database_url]
+    command = [
+        *(sys.executable, "-m", "streamlit", "run", str(APP)),
+        f"--server.port={arguments.port}",
+        f"--server.address={HOST}",
+        "--server.headless=true",
+        "--server.fileWatcherType=none",
+        "--browser.gatherUsageStats=false",
+        "--",
+        *own,
+    ]
+    print(f"review app: http://{HOST}:{arguments.port}   (Ctrl-C ends it)", flush=True)
+    with open_resources(settings):  # keeps the embedded server up while the app runs
+        return subprocess.run(command, check=False).returncode
+
+
+def mlflow(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift mlflow`: MLflow's own pages on the runs and the registry."""
+    with open_resources(settings) as r:
+        uri = settings.store.tracking_uri or r.db.sqlalchemy_url("mlflow")
+        command = [
+            *(sys.executable, "-m", "mlflow", "server"),
+            *("--backend-store-uri", uri),
+            *("--artifacts-destination", str(settings.home / "artifacts")),
+            *("--host", HOST, "--port", str(arguments.port), "--workers", "1"),
+        ]
+        print(f"MLflow: http://{HOST}:{arguments.port}   (Ctrl-C ends it)", flush=True)
+        return subprocess.run(command, check=False).returncode
+
+
+def proxy(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift proxy`: record any agent's traffic where the night will read it."""
+    folder = settings.home / "logs"
+    app = make_proxy(
+        arguments.upstream,
+        JsonlSink(folder),
+        lambda: datetime.now(UTC),
+        ProxyOptions(agent=settings.agent),
+    )
+    print(f"proxy: http://{HOST}:{arguments.port}/v1 -> {arguments.upstream}, logs in {folder}")
+    uvicorn.run(app, host=HOST, port=arguments.port, log_level="warning")
+    return 0
+
+
+def engine(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift engine up`: the champion as an OpenAI-compatible endpoint."""
+    with open_resources(settings) as r:
+        champion = policies.ensure_champion(r)
+        policy = policies.load(r, champion.adapter)
+        made = policies.engine_for(r, policy, policies.version_name(champion.adapter))
+        app = make_server(
+            made,
+            policies.renderer_of(r, policy),
+            MODEL,
+            lambda: datetime.now(UTC),
+            ServerOptions(max_context=settings.model.max_context),
+        )
+    print(f"engine: http://{HOST}:{arguments.port}/v1, model {MODEL!r}, version {champion.version}")
+    uvicorn.run(app, host=HOST, port=arguments.port, log_level="warning")
+    return 0
+
+
+def schedule(settings: Settings, arguments: argparse.Namespace) -> int:
+    """`nightshift schedule`: the night by its cron line, one at a time, until Ctrl-C."""
+    from prefect.schedules import Cron
+
+    from flows.nightly import nightly
+
+    cron = Cron(settings.schedule.cron, timezone=settings.schedule.timezone)
+    print(f"nights by cron {settings.schedule.cron!r}, time zone {settings.schedule.timezone}")
+    nightly.serve(
+        name=f"nightly-{settings.agent}",
+        schedule=cron,
+        limit=1,
+        parameters={
+            "profile": settings.profile,
+            "config": str(arguments.config.resolve()) if arguments.config else None,
+            "overrides": list(arguments.overrides),
+        },
+    )
+    return 0
