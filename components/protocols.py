@@ -18,7 +18,7 @@ nothing and knows no database. What is random takes an `rng`, what is timed take
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -59,6 +59,8 @@ class RawRecord:
     end: int
     line: int | None = None
     marks: tuple[str, ...] = ()
+    meaning: object = field(default=None, compare=False, repr=False)
+    """What the reader that framed it already made of the payload, so that `assemble` need not do it again; never stored."""
 
 
 @dataclass(frozen=True, slots=True)

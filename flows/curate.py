@@ -17,6 +17,7 @@ from components.curation.strategy_zero import strategy_zero
 from components.records import Bundle, CurationStrategy, FailureCase, Trajectory
 from components.serial import digest
 from flows.resources import Resources
+from flows.splits import without_duplicates
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
 from flows.trial import try_bundle
 from store import bundles, cases, nights, strategies, trajectories
@@ -86,7 +87,10 @@ def load_corpus(r: Resources, night: str) -> Corpus:
         judged = [
             case for name in window for case in cases.as_of(conn, r.settings.agent, cutoff, name)
         ]
-    training = [item for item in found if item.split == "train"]
+    training = without_duplicates(
+        [item for item in found if item.split == "train"],
+        [item for item in found if item.split == "test"],
+    )
     return Corpus(training, [case for case in judged if case.trajectory_id in known])
 
 

@@ -33,7 +33,7 @@ from components.llm import ChatClient, Endpoint
 from components.records import Task
 from components.rollout.server import ServerOptions, make_server
 from flows import policies
-from flows.remember import recall_blocks, revision_before
+from flows.remember import in_service, recall_blocks
 from flows.resources import Resources, open_resources
 from flows.settings import Settings
 
@@ -80,8 +80,9 @@ def plan_day(r: Resources) -> Today:
     rng = Random(f"{r.settings.seed}-day-{number}")
     world = policies.world_of(r.settings)
     tasks = [task for task, _ in world.tasks(r.settings.day.customers, "train", rng)]
-    revision = revision_before(r, None)
-    return Today(number, tasks, recall_blocks(r, revision, [task.instruction for task in tasks]))
+    return Today(
+        number, tasks, recall_blocks(r, in_service(r), [task.instruction for task in tasks])
+    )
 
 
 def _next_number(path: Path) -> int:

@@ -19,13 +19,15 @@ from components.records import ArmScore, Lineage, NightSummary, PairedStats, Rep
 from components.serial import digest, dump
 from flows import policies, replay
 from flows.proofs import gather_facts
-from flows.remember import recall_blocks, revision_before
+from flows.remember import recall_blocks
 from flows.resources import Resources
 from flows.rollouts import Episodes, Practice, roll_out
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
 from store import reports, tasks, trajectories
 from store.db import Conn
 
+BASE = "base"
+"""What the untrained model is called in a report; everything else is called by the digest of its adapter."""
 SEED_OF_TASKS = 20_000
 """Test tasks depend on this and the project's seed alone."""
 
@@ -40,9 +42,16 @@ class Arms(NamedTuple):
     rates: dict[str, float]
 
 
-def evaluate(
-    r: Resources, night: str, trained: dict[str, Any], revision: int | None
-) -> StageResult:
+class Memories(NamedTuple):
+    """Revisions of the memory bank; None is an empty bank."""
+
+    before: int | None
+    """What served the day, and goes with the champion."""
+    after: int | None
+    """What this night made of it, and goes with everything trained tonight."""
+
+
+def evaluate(r: Resources, night: str, trained: dict[str, Any], memories: Memories) -> StageResult:
     """The stage."""
     settings = r.settings
     gate = plugins.make("evaluation", settings.gate.name, settings.gate.options)
@@ -59,13 +68,14 @@ def evaluate(
             str(trained["champion"]),
             str(trained["challenger"]),
             str(trained.get("sft_only")),
-            str(revision),
+            str(memories.before),
+            str(memories.after),
         ),
     )
 
     def work(deadline: Deadline) -> Write:
         measure = _in_world if settings.environment else replay.measure
-        arms = measure(r, night, trained, revision, deadline)
+        arms = measure(r, night, trained, memories, deadline)
         report = _report(r, arms, trained)
         decision = gate.decide(
             report, gather_facts(r, night, trained, list(arms.scores["champion"]))
@@ -93,13 +103,14 @@ def test_tasks(world: World, num: int, seed: int) -> list[Task]:
 
 
 def _in_world(
-    r: Resources, night: str, trained: dict[str, Any], revision: int | None, deadline: Deadline
+    r: Resources, night: str, trained: dict[str, Any], memories: Memories, deadline: Deadline
 ) -> Arms:
     settings = r.settings.evaluation
     world = policies.world_of(r.settings)
     chosen = test_tasks(world, settings.tasks, r.settings.seed)
-    blocks = recall_blocks(r, revision, [task.instruction for task in chosen])
-    before = recall_blocks(r, revision_before(r, night), [task.instruction for task in chosen])
+    said = [task.instruction for task in chosen]
+    blocks = recall_blocks(r, memories.after, said)
+    before = recall_blocks(r, memories.before, said)
     with r.db.connect() as conn:
         tasks.put(conn, chosen, night)
     plans: dict[str, tuple[str | None, list[Task], list[str]]] = {
@@ -119,7 +130,7 @@ def _in_world(
             r, night, name, adapter, Episodes(world, some, memory)
         )
     slices = skill_slices(chosen)
-    return Arms(scores, str(trained["champion"]), str(trained["challenger"]), slices, rates)
+    return Arms(scores, trained["champion"] or BASE, trained["challenger"], slices, rates)
 
 
 def _run_arm(
@@ -155,7 +166,7 @@ def _run_arm(
 
 def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:
     lineage = Lineage(
-        (str(trained["champion"]), str(trained["challenger"])),
+        (trained["champion"] or BASE, trained["challenger"]),
         "evaluation/paired",
         digest(sorted(arms.scores["champion"]))[:12],
         "rule",

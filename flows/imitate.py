@@ -80,8 +80,11 @@ def imitate(
     folder: Path,
     deadline: Deadline,
     what: str,
-) -> list[StepMetrics]:
-    """Train the policy in place; continues from the newest complete checkpoint in `folder`."""
+) -> tuple[int, list[StepMetrics]]:
+    """Train the policy in place; continues from the newest complete checkpoint in `folder`.
+
+    Returns the number of steps taken in all, and the figures of those taken since the checkpoint.
+    """
     section = r.settings.train.sft
     learner = Learner(policy, learner_settings(r, section.lr, section.warmup_steps))
     batches = list(epochs(samples, section.batch, section.epochs, r.settings.seed))
@@ -97,4 +100,4 @@ def imitate(
         done.append(learner.update(batch))
         if learner.step % CHECKPOINT_EVERY == 0:
             checkpoint.save(folder, learner)
-    return done
+    return learner.step, done

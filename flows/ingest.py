@@ -6,6 +6,7 @@ so a killed run leaves no half. A file that grew is read on, a rotated one from 
 
 import argparse
 import contextlib
+import gc
 import glob
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +23,10 @@ from components.records import SourceRef, Trajectory
 from components.serial import digest
 from flows.resources import Resources, open_resources
 from flows.settings import Settings
+from flows.splits import is_held_out
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
 from store import log_files, quarantine, raw_records, trajectories
 from store.db import Conn
-
-TEST_SHARE = 0.2
-"""Share of conversations held out from training when there is no environment to evaluate in."""
 
 
 @dataclass
@@ -136,9 +135,21 @@ def read_files(r: Resources, paths: Iterable[Path], night: str, deadline: Deadli
     tally = Tally()
     for path in r.track(list(paths), "reading logs"):
         deadline.check(f"reading {path.name!r}")
-        with path.open("rb") as stream:
+        with path.open("rb") as stream, _without_cycle_search():
             _read_file(r, path, stream, night, tally)
     return tally
+
+
+@contextlib.contextmanager
+def _without_cycle_search() -> Iterator[None]:
+    """Records are trees. Python would look for cycles among all live ones again and again, for half of the whole time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _read_file(r: Resources, path: Path, stream: BinaryIO, night: str, tally: Tally) -> None:
@@ -193,11 +204,13 @@ class _Chunk:
         agent = self.r.settings.agent
         records = [item for item in batch if isinstance(item, RawRecord)]
         rejected = [item for item in batch if isinstance(item, Rejected)]
-        new = raw_records.put(conn, records, self.uri, agent)
-        tally.records += new
-        tally.duplicates += len(records) - new
+        written = raw_records.put(conn, records, self.uri, agent)
+        tally.records += written.num_new
+        tally.duplicates += len(records) - written.num_new
         conversations = list(dict.fromkeys(record.conversation_id for record in records))
-        stored = raw_records.of_conversations(conn, agent, self.format, conversations)
+        stored = raw_records.of_conversations(
+            conn, agent, self.format, conversations, written.at_hand
+        )
         made: list[Trajectory] = []
         for conversation in conversations:
             try:
@@ -214,9 +227,8 @@ class _Chunk:
         trajectory = reader.assemble(records, agent)
         source = trajectory.source or SourceRef(self.format, self.uri)
         split = "train"
-        if self.r.settings.environment is None:
-            place = int(digest(trajectory.conversation_id or trajectory.id)[:8], 16) / 16**8
-            split = "test" if place < TEST_SHARE else "train"
+        if self.r.settings.environment is None and is_held_out(trajectory):
+            split = "test"
         return replace(trajectory, split=split, source=replace(source, uri=self.uri))
 
     def note_progress(self, conn: Conn, stream: BinaryIO, size: int) -> None:

@@ -7,12 +7,13 @@ schedules it, retries what the database's absence broke, and shows it. `nightly.
 """
 
 import argparse
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,17 @@ from prefect.tasks import exponential_backoff
 from components.errors import Unavailable
 from flows import policies, summary
 from flows.curate import curate
-from flows.evaluate import evaluate
+from flows.evaluate import Memories, evaluate
 from flows.ingest import has_new_logs, ingest
 from flows.mine import mine
 from flows.nights import check_night, tonight
 from flows.offer import offer
+from flows.promotion import carry_out
 from flows.remember import remember
 from flows.resources import Resources, open_resources
 from flows.settings import Settings, load_settings
 from flows.stage import StageResult, skipped
-from flows.train import train
+from flows.train import scratch, train
 from store import ledger, nights
 
 
@@ -86,14 +88,14 @@ def run_night(r: Resources, night: str, wrap: Callable[..., Any] = lambda stage:
     if not curated.ok:
         return done
     remembered = done.add(wrap(remember)(r, night, curated.output["bundle_id"]))
-    revision = remembered.output.get("revision")
-    trained = done.add(wrap(train)(r, night, curated.output["bundle_id"], revision))
+    memories = Memories(remembered.output.get("before"), remembered.output.get("revision"))
+    trained = done.add(wrap(train)(r, night, curated.output["bundle_id"], memories.after))
     if not trained.output.get("challenger"):
         why = trained.cause or trained.output.get("line", "nothing was trained")
         done.add(skipped(r, "evaluate", why))
         done.add(skipped(r, "offer", why))
         return done
-    evaluated = done.add(wrap(evaluate)(r, night, trained.output, revision))
+    evaluated = done.add(wrap(evaluate)(r, night, trained.output, memories))
     if not evaluated.ok:
         done.add(skipped(r, "offer", evaluated.cause or "no evaluation"))
         return done
@@ -132,12 +134,25 @@ def work_night(
             r.console.print(
                 f"[bold]Night {night}[/bold] of {settings.agent}, profile {settings.profile}"
             )
+            carry_out(r)
             before = _begin(r, night)
             done = run_night(r, night, wrap)
             made = summary.summarise(r, night, done.results, time.monotonic() - started)
             summary.keep(r, night, before, made, done.results)
             summary.show(r, night, made, done.results)
+            _tidy(r, night, done)
     return night
+
+
+def _tidy(r: Resources, night: str, done: Progress) -> None:
+    """Remove the scratch of a training that is done, and what killed processes left half-written."""
+    r.files.clear_partial(datetime.now(UTC) - timedelta(days=1))
+    if not any(each.name == "train" and each.ok for each in done.results):
+        return
+    with r.db.connect() as conn:
+        keys = [row.key for row in ledger.of_night(conn, night) if row.stage == "train"]
+    for key in keys:
+        shutil.rmtree(scratch(r, key), ignore_errors=True)
 
 
 def die_at_once_when_terminated() -> None:

@@ -9,7 +9,7 @@ from components.serial import load
 from flows import plots, policies
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
-from store import reports, strategies
+from store import bundles, reports, strategies
 from store.db import Conn
 
 
@@ -29,10 +29,15 @@ def offer(
     def work(deadline: Deadline) -> Write:
         registry = policies.registry_of(r)
         accepted = bool(evaluated["accepted"])
+        with r.db.connect() as conn:
+            bundle = bundles.get(conn, trained["bundle"])
         lineage = {
             policies.ADAPTER: trained["challenger"],
             "night": night,
             "parent_version": trained["champion_version"],
+            "bundle": bundle.id,
+            "strategy": bundle.strategy_id,
+            "memory_revision": str(trained["memory_revision"] or 0),
             "report": evaluated["report_id"],
             "gate": "accepted" if accepted else "refused",
         }
@@ -43,7 +48,7 @@ def offer(
         if accepted and settings.gate.promote == "auto":
             reason = f"gate accepted it in night {night}"
             registry.promote(settings.agent, version, "gate", reason, datetime.now(UTC))
-        _log(r, night, trained, evaluated, version)
+        _log(r, night, trained, evaluated, {"version": version, "strategy": bundle.strategy_id})
         outcome = "offered as challenger" if accepted else "registered, not offered"
 
         def write(_conn: Conn) -> dict[str, Any]:
@@ -59,14 +64,18 @@ def offer(
 
 
 def _log(
-    r: Resources, night: str, trained: dict[str, Any], evaluated: dict[str, Any], version: str
+    r: Resources,
+    night: str,
+    trained: dict[str, Any],
+    evaluated: dict[str, Any],
+    offered: dict[str, str],
 ) -> None:
     """The evidence as one MLflow run."""
     figures = load(NightSummary, evaluated["summary"])
-    params = {"version": version, "champion": trained["champion_version"], "night": night}
+    params = {**offered, "champion": trained["champion_version"], "night": night}
     with r.db.connect() as conn:
         stored = reports.get(conn, evaluated["report_id"])
-        strategy = strategies.accepted(conn, r.settings.agent)
+        strategy = strategies.get(conn, offered["strategy"])
     with r.tracking.run(r.settings.agent, f"offer {night}", params, {"night": night}) as run:
         run.log_metrics({f"success/{name}": arm.mean for name, arm in figures.arms.items()}, 0)
         run.log_metrics(

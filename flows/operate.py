@@ -2,18 +2,17 @@
 
 import argparse
 import getpass
-from datetime import UTC, datetime
 
 from components.errors import PromotionRefused
 from components.records import NightSummary
 from components.serial import load
-from flows import policies
+from flows import policies, promotion
 from flows.ingest import has_new_logs
 from flows.nights import check_night
 from flows.report import render
 from flows.resources import Resources, open_resources
 from flows.settings import Settings
-from store import cases, ledger, nights, promotions, reports
+from store import cases, ledger, nights, promotions
 from store.db import upgrade
 
 
@@ -56,60 +55,27 @@ def report(settings: Settings, arguments: argparse.Namespace) -> int:
 def promote(settings: Settings, arguments: argparse.Namespace) -> int:
     """`nightshift promote`: the challenger (or a version by number) becomes the champion."""
     with open_resources(settings) as r:
-        registry = policies.registry_of(r)
-        number = arguments.version
-        if number is None:
-            offered = registry.resolve(settings.agent, "challenger")
-            if offered is None:
-                raise PromotionRefused(
-                    "no challenger waits: the last night offered none. Give --version and --override to "
-                    "promote a version that the gate refused"
-                )
-            number = offered.version
-        _check_gate(r, number, arguments.override)
-        wish = _wish(r, "promote", number, arguments)
-        with r.db.connect() as conn:
-            request = promotions.ask(conn, wish, datetime.now(UTC))
-        made = registry.promote(
-            settings.agent, number, wish.actor, arguments.reason, datetime.now(UTC)
-        )
-        _close(r, request, f"version {made.version} is the champion")
+        number = arguments.version or _offered(r)
+        if not arguments.override:
+            promotion.check_gate(r, number)
+        print(promotion.ask(r, _wish(r, "promote", number, arguments)))
     return 0
 
 
-def _check_gate(r: Resources, number: str, override: bool) -> None:
-    """A version that the gate refused is promoted only on purpose."""
-    version = policies.registry_of(r).version(r.settings.agent, number)
-    if version is None or override or version.tags.get("gate") != "refused":
-        return
-    with r.db.connect() as conn:
-        stored = reports.get(conn, version.tags.get("report", ""))
-    failed = [
-        f"{each.name}: {each.reason}"
-        for each in (stored.decision.criteria if stored and stored.decision else ())
-        if each.passed is not True
-    ]
-    raise PromotionRefused(
-        f"the gate refused version {number}: {'; '.join(failed) or 'no report is kept'}. "
-        "Use --override to promote it all the same"
-    )
+def _offered(r: Resources) -> str:
+    offered = policies.registry_of(r).resolve(r.settings.agent, "challenger")
+    if offered is None:
+        raise PromotionRefused(
+            "no challenger waits: the last night offered none. Give --version and --override to "
+            "promote a version that the gate refused"
+        )
+    return offered.version
 
 
 def rollback(settings: Settings, arguments: argparse.Namespace) -> int:
     """`nightshift rollback`: the previous champion serves again."""
     with open_resources(settings) as r:
-        wish = _wish(r, "rollback", None, arguments)
-        with r.db.connect() as conn:
-            request = promotions.ask(conn, wish, datetime.now(UTC))
-        try:
-            made = policies.registry_of(r).rollback(
-                settings.agent, wish.actor, arguments.reason, datetime.now(UTC)
-            )
-        except PromotionRefused as error:
-            with r.db.connect() as conn:
-                promotions.resolve(conn, request, "refused", str(error), datetime.now(UTC))
-            raise
-        _close(r, request, f"version {made.version} is the champion again")
+        print(promotion.ask(r, _wish(r, "rollback", None, arguments)))
     return 0
 
 
@@ -125,12 +91,6 @@ def _wish(
         actor=arguments.actor or getpass.getuser(),
         reason=arguments.reason,
     )
-
-
-def _close(r: Resources, request: int, outcome: str) -> None:
-    with r.db.connect() as conn:
-        promotions.resolve(conn, request, "done", outcome, datetime.now(UTC))
-    print(outcome)
 
 
 def db(settings: Settings, _arguments: argparse.Namespace) -> int:

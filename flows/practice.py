@@ -19,12 +19,13 @@ from components.credit.order import assign
 from components.learner import checkpoint
 from components.learner.learner import Learner
 from components.learner.loss import LossSettings
+from components.memory.recall import memory_block
 from components.protocols import Curriculum, World
-from components.records import Group, Sample, Task, Trajectory
+from components.records import Group, MemoryEntry, Sample, Task, Trajectory
 from components.tokens import merge_prefixes
 from flows import policies
 from flows.imitate import learner_settings
-from flows.remember import recall_blocks
+from flows.remember import recall
 from flows.resources import Resources
 from flows.rollouts import Episodes, Practice, roll_out
 from flows.stage import Deadline
@@ -41,6 +42,8 @@ class Rounds:
     success_rates: dict[str, float] = field(default_factory=dict)
     """Task id or skill -> share of its rollouts that succeeded; for skills recent tasks weigh more."""
     curve: list[dict[str, float]] = field(default_factory=list)
+    uses: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    """Trajectory, memory entry, its version, and whether the trajectory succeeded."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +53,20 @@ class Arena:
     world: World
     pool: Sequence[Task]
     revision: int | None
+    anchors: Sequence[Sample] = ()
+    """Imitation samples, of which every step takes some along."""
 
 
 def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: Deadline) -> Rounds:
     """Train the policy in place and return the curve of its rounds."""
     section = r.settings.train.rl
-    loss = LossSettings(**section.loss)
-    settings = learner_settings(
-        r, section.lr, section.warmup_steps, temperature=section.temperature, loss=loss
-    )
-    learner = Learner(policy, settings)
+    learner = _learner(r, policy)
     rounds = _resume(r, folder, learner)
     curriculum = plugins.make("curriculum", section.curriculum.name, section.curriculum.options)
     while rounds.done < section.steps:
         deadline.check(f"practice round {rounds.done + 1} of {section.steps}")
         groups, figures = _play_round(r, policy, arena, curriculum, rounds)
-        samples = _credited(r, groups)
+        samples = [*_credited(r, groups), *anchor_batch(r, arena.anchors, rounds.done)]
         metrics = learner.update(samples, zero_variance_rate=figures["zero_variance_rate"])
         rounds.done += 1
         rounds.learner_step = learner.step
@@ -74,6 +75,36 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
             r.log(f"practice round {rounds.done}: nothing applied, {metrics.skipped}")
         _save(folder, learner, rounds)
     return rounds
+
+
+def practise_anchors(
+    r: Resources, policy: Any, anchors: Sequence[Sample], deadline: Deadline
+) -> None:
+    """The imitation part of practice alone: the same batches in the same steps, no rollouts."""
+    learner = _learner(r, policy)
+    for step in r.track(range(r.settings.train.rl.steps), "imitating, the branch without RL"):
+        deadline.check(f"imitating without RL, step {step + 1}")
+        learner.update(anchor_batch(r, anchors, step))
+
+
+def _learner(r: Resources, policy: Any) -> Learner:
+    section = r.settings.train.rl
+    loss = LossSettings(**section.loss)
+    return Learner(
+        policy,
+        learner_settings(
+            r, section.lr, section.warmup_steps, temperature=section.temperature, loss=loss
+        ),
+    )
+
+
+def anchor_batch(r: Resources, anchors: Sequence[Sample], step: int) -> list[Sample]:
+    """The imitation samples that one practice step takes along, so that practice does not unlearn them.
+
+    Source: the pretraining mix of PPO-ptx, arXiv 2203.02155, equation 2; our choice: the night's own examples.
+    """
+    num = min(r.settings.train.rl.anchor_batch, len(anchors))
+    return Random(f"{r.settings.seed}-anchors-{step}").sample(list(anchors), num)
 
 
 def _play_round(
@@ -94,7 +125,8 @@ def _play_round(
         tasks = curriculum.select(fresh, wanted, rounds.success_rates, rng)
         if not tasks:
             break
-        memory = recall_blocks(r, arena.revision, [task.instruction for task in tasks])
+        entries = recall(r, arena.revision, [task.instruction for task in tasks])
+        memory = [memory_block(some, r.settings.memory.max_chars).text for some in entries]
         practice = Practice(
             policy_version=version,
             group_size=section.group_size,
@@ -104,13 +136,26 @@ def _play_round(
             what=f"practising, round {rounds.done + 1} of {section.steps}",
         )
         rolled = roll_out(r, engine, renderer, Episodes(arena.world, tasks, memory), practice)
-        for task, trajectories in zip(tasks, rolled, strict=True):
+        for task, some, trajectories in zip(tasks, entries, rolled, strict=True):
+            rounds.uses += uses_of(some, trajectories)
             group = rewarded(r, task, trajectories)
             played.append(group)
             _learn_rates(rounds.success_rates, task, _success_rate(trajectories))
             if curriculum.can_admit(group):
                 admitted.append(group)
     return admitted, _figures(played, admitted, engine)
+
+
+def uses_of(
+    entries: Sequence[MemoryEntry], trajectories: Sequence[Trajectory]
+) -> list[tuple[str, str, int, bool]]:
+    """Which recalled entries each judged trajectory had in its prompt, and how it ended."""
+    return [
+        (item.id, entry.id, entry.version, item.outcome)
+        for item in trajectories
+        for entry in entries
+        if item.outcome is not None
+    ]
 
 
 def rewarded(r: Resources, task: Task, trajectories: Sequence[Trajectory]) -> Group:

@@ -6,22 +6,21 @@ Disjoint: no evaluation task shares its id, its words, or thirteen words in a ro
 """
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
 from components.records import Trajectory
 from flows import policies
-from flows.imitate import opening_of
+from flows.replay import held_out_conversations
 from flows.resources import Resources
+from flows.splits import overlaps, said_by_user
 from store import bundles, tasks, trajectories
 
 SAME_WEIGHTS = 1e-3
 """Largest difference of a log-probability between trainer and stored adapter (same arithmetic, same order)."""
 SAME_POLICY = 0.2
 """Largest mean difference between engine and trainer, whose attention rounds differently in bfloat16."""
-NGRAM = 13
 
 
 def gather_facts(
@@ -81,35 +80,15 @@ def _turn_gaps(policy: Any, trajectory: Trajectory) -> Iterable[float]:
 def is_disjoint(
     r: Resources, night: str, trained: dict[str, Any], task_ids: Sequence[str]
 ) -> bool | None:
-    """Whether training and evaluation share nothing. Without an environment conversations are split by id."""
-    if r.settings.environment is None:
-        return True
+    """Whether training and evaluation share nothing."""
     with r.db.connect() as conn:
-        held = tasks.get(conn, list(task_ids))
-        practised = [
-            task
-            for task in tasks.get(conn, tasks.ids_of_night(conn, night))
-            if task.split == "train"
-        ]
-        seen = bundles.recent(conn, r.settings.agent, 1)
-        examples = bundles.get(conn, seen[0].id).examples if seen else ()
-    texts = [opening_of(example) for example in examples] + [task.instruction for task in practised]
-    ids = {task.id for task in practised}
-    return not any(task.id in ids for task in held) and not overlaps(
-        [task.instruction for task in held], texts
-    )
-
-
-def overlaps(held: Iterable[str], trained: Iterable[str]) -> list[str]:
-    """The held-out texts that repeat a trained one, whole or thirteen words in a row."""
-    known: set[tuple[str, ...]] = set()
-    for text in trained:
-        known.update(_grams(text))
-    return [text for text in held if _grams(text) & known]
-
-
-def _grams(text: str) -> set[tuple[str, ...]]:
-    words = tuple(re.findall(r"\w+", text.casefold()))
-    if len(words) <= NGRAM:
-        return {words}
-    return {words[start : start + NGRAM] for start in range(len(words) - NGRAM + 1)}
+        examples = bundles.get(conn, trained["bundle"]).examples
+        known = tasks.get(conn, [*task_ids, *tasks.ids_of_night(conn, night)])
+    practised = [task for task in known if task.split == "train"]
+    seen = [said_by_user(example.messages) for example in examples]
+    seen += [task.instruction for task in practised]
+    if r.settings.environment is None:
+        held = [said_by_user(item.messages) for item in held_out_conversations(r, night)]
+    else:
+        held = [task.instruction for task in known if task.id in set(task_ids)]
+    return not {task.id for task in practised} & set(task_ids) and not overlaps(held, seen)

@@ -17,6 +17,8 @@ SWITCHES = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # Its own 20 s are too few on a busy machine, and a night that does not start is a night lost.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "300",
     "PREFECT_SERVER_LOGGING_LEVEL": "ERROR",
     "PREFECT_TELEMETRY_ENABLE_RESOURCE_METRICS": "false",
     "TOKENIZERS_PARALLELISM": "false",
@@ -29,3 +31,5 @@ def hush(home: Path) -> None:
     for name, value in SWITCHES.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
+    # Prefect makes only the last folder of this path, and goes without when that fails.
+    Path(os.environ["PREFECT_HOME"]).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from components.memory.recall import memory_block
 from components.records import MemoryEntry
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
-from store import bundles, memory, nights, trajectories
+from store import bundles, memory, trajectories
 from store.db import Conn
 
 
@@ -44,7 +44,8 @@ def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
                 revision = memory.commit(conn, scope, change, stage.key, parent, now)
             return {
                 "line": f"{len(entries)} lessons written, revision {revision}",
-                "revision": revision,
+                "revision": revision or None,
+                "before": parent or None,
                 "lessons": [entry.content for entry in entries],
             }
 
@@ -53,15 +54,10 @@ def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
     return run_stage(r, stage, work)
 
 
-def revision_before(r: Resources, night: str | None) -> int | None:
-    """The memory in service: that of the last night before this one (None: of all nights) that wrote any."""
+def in_service(r: Resources) -> int | None:
+    """The memory that serves now: the bank's head, which a night moves forward and a person may take back."""
     with r.db.connect() as conn:
-        past = nights.recent(conn, r.settings.agent)
-    for row in past:
-        earlier = night is None or row.night < night
-        if earlier and row.summary and row.summary.get("memory_revision"):
-            return int(row.summary["memory_revision"])
-    return None
+        return memory.head(conn, r.settings.agent) or None
 
 
 def recall_blocks(r: Resources, revision: int | None, texts: Sequence[str]) -> list[str]:

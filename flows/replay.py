@@ -3,7 +3,8 @@
 from typing import Any
 
 from components.evaluation.paired import Scores
-from components.evaluation.replay import DecisionPoint, decision_points, match_scores
+from components.evaluation.replay import decision_points, match_scores
+from components.records import Trajectory
 from flows import policies
 from flows.resources import Resources
 from flows.stage import Deadline
@@ -12,12 +13,13 @@ from store import nights, trajectories
 
 
 def measure(
-    r: Resources, night: str, trained: dict[str, Any], revision: int | None, deadline: Deadline
+    r: Resources, night: str, trained: dict[str, Any], _memories: Any, deadline: Deadline
 ) -> Any:
     """Scores of all arms; a conversation is a task, its decision points are averaged."""
-    from flows.evaluate import Arms
+    from flows.evaluate import BASE, Arms
 
-    points = held_out_points(r, night)
+    held = held_out_conversations(r, night)
+    points = [point for item in held for point in decision_points(item)]
     adapters = {"champion": trained["champion"], "challenger": trained["challenger"]}
     scores: dict[str, Scores] = {}
     rates: dict[str, float] = {}
@@ -31,11 +33,11 @@ def measure(
             for conversation, row in match_scores(points, predictions).items()
         }
         rates["sampled_tokens_per_s"] = policies.tokens_per_s(engine)
-    return Arms(scores, str(trained["champion"]), str(trained["challenger"]), {}, rates)
+    return Arms(scores, trained["champion"] or BASE, trained["challenger"], {}, rates)
 
 
-def held_out_points(r: Resources, night: str) -> list[DecisionPoint]:
-    """Decision points of the conversations that ingestion set aside, up to this night."""
+def held_out_conversations(r: Resources, night: str) -> list[Trajectory]:
+    """The conversations that ingestion set aside, up to this night."""
     with r.db.connect() as conn:
         names = {row.night for row in nights.recent(conn, r.settings.agent) if row.night <= night}
         ids = {
@@ -44,8 +46,7 @@ def held_out_points(r: Resources, night: str) -> list[DecisionPoint]:
             for id_ in trajectories.ids_of_night(conn, name, "production")
         }
         found = trajectories.get(conn, r.files, sorted(ids))
-    held = [item for item in found if item.split == "test"]
-    return [point for item in held for point in decision_points(item)]
+    return [item for item in found if item.split == "test"]
 
 
 def _mean(row: tuple[float | None, ...]) -> float | None:

@@ -3,6 +3,7 @@
 import argparse
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from components.capture.sink import JsonlSink
 from components.rollout.server import ServerOptions, make_server
 from flows import policies
 from flows.day import MODEL
-from flows.resources import open_resources
+from flows.promotion import carry_out
+from flows.resources import Resources, open_resources
 from flows.settings import Settings
 
 HOST = "127.0.0.1"
+REQUESTS_EVERY_S = 1.0
 APP = Path(__file__).parents[1] / "ui" / "app.py"
 
 
@@ -38,8 +41,19 @@ def ui(settings: Settings, arguments: argparse.Namespace) -> int:
         *own,
     ]
     print(f"review app: http://{HOST}:{arguments.port}   (Ctrl-C ends it)", flush=True)
-    with open_resources(settings):  # keeps the embedded server up while the app runs
-        return subprocess.run(command, check=False).returncode
+    with open_resources(settings) as r:  # keeps the embedded server up while the app runs
+        return _serve_requests(r, subprocess.Popen(command))
+
+
+def _serve_requests(r: Resources, app: "subprocess.Popen[bytes]") -> int:
+    """Carry out what is asked for in the app, until it ends."""
+    try:
+        while app.poll() is None:
+            carry_out(r)
+            time.sleep(REQUESTS_EVERY_S)
+    finally:
+        app.terminate()
+    return app.wait()
 
 
 def mlflow(settings: Settings, arguments: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from components.errors import ConfigError
 
@@ -47,7 +47,7 @@ class Model(Section):
     """A package with weights, a local folder, or a Hugging Face id."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     call_format: Literal["compact", "hermes"] = "compact"
-    max_context: int = Field(default=1024, ge=64)
+    max_context: int = Field(default=640, ge=64)
     """Tokens of prompt and completion together."""
     lora_rank: int = Field(default=32, ge=0)
     """0 trains all weights."""
@@ -125,6 +125,8 @@ class Rl(Section):
     warmup_steps: int = 1
     max_tokens: int = 40
     temperature: float = 1.0
+    anchor_batch: int = Field(default=8, ge=0)
+    """Imitation examples in every practice step, so that practice does not unlearn them; 0 leaves them out."""
     pool: int = Field(default=256, ge=1)
     """Tasks proposed for the curriculum to choose from."""
     rewards: tuple[Plugin, ...] = (Plugin(name="verified"),)
@@ -180,6 +182,11 @@ class Schedule(Section):
     timezone: str = "UTC"
 
 
+def _none_when_off(value: Any) -> Any:
+    """TOML has no null: `false` turns a part off."""
+    return None if value is False else value
+
+
 class Settings(Section):
     profile: str = "cpu"
     agent: str = Field(default="help-desk", pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")
@@ -191,8 +198,10 @@ class Settings(Section):
     ingestion: Ingestion = Ingestion()
     model: Model = Model()
     engine: Engine = Engine()
-    environment: Plugin | None = Plugin(name="help_desk")
-    """None: no environment; trains on user corrections and replays held-out decisions."""
+    environment: Annotated[Plugin | None, BeforeValidator(_none_when_off)] = Plugin(
+        name="help_desk"
+    )
+    """`false`: no environment; trains on user corrections and replays held-out decisions."""
     harness: Plugin = Plugin(name="tool_loop")
     day: Day = Day()
     mining: Mining = Mining()

@@ -1,7 +1,8 @@
 """Train: imitate what was corrected, then practise what fails, from the champion's weights.
 
 Beside the challenger a second branch is kept that is trained by imitation alone, night after night, so that what
-reinforcement learning adds is measured and not assumed. On the first night both share their imitation phase.
+reinforcement learning adds is measured and not assumed. It takes every imitation step that the challenger takes, those
+mixed into practice included. On the first night both share their imitation phase.
 Too little data is a result: nothing is trained, and the line says why.
 """
 
@@ -20,10 +21,10 @@ from components.records import Bundle, FailureMode, ReferenceSolution, Sample, T
 from flows import policies
 from flows.imitate import imitate, imitation_samples
 from flows.plots import reward_curve
-from flows.practice import Arena, Rounds, practise
+from flows.practice import Arena, Rounds, practise, practise_anchors
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
-from store import bundles, modes, nights, references, tasks
+from store import bundles, memory, modes, nights, references, tasks
 from store.db import Conn
 from store.runs import Run
 
@@ -65,7 +66,7 @@ def train(r: Resources, night: str, bundle_id: str, revision: int | None) -> Sta
         if num < settings.curation.min_examples:
             line = f"trained nothing, because {num} examples are fewer than {settings.curation.min_examples}"
             return lambda _conn: {"line": line}
-        folder = r.work / f"train-{stage.key[:24]}"
+        folder = scratch(r, stage.key)
         folder.mkdir(parents=True, exist_ok=True)
         tags = {"night": night, "bundle": bundle_id, "champion": champion.version}
         params = {"recipe": settings.train.recipe, **_flat(settings.train.model_dump(mode="json"))}
@@ -73,6 +74,11 @@ def train(r: Resources, night: str, bundle_id: str, revision: int | None) -> Sta
             return _train(r, night, plan, folder, Phases(run, deadline))
 
     return run_stage(r, stage, work)
+
+
+def scratch(r: Resources, key: str) -> Path:
+    """Where the training of this ledger key keeps its checkpoints until it is done."""
+    return r.work / f"train-{key[:24]}"
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,13 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
     rounds = Rounds()
     if r.settings.environment and r.settings.train.rl.steps:
         made = _propose(r, night)
-        pool = [task for task, _ in made]
         policy = policies.load(r, sft["adapter"])
-        arena = Arena(policies.world_of(r.settings), pool, plan.revision)
+        arena = Arena(
+            policies.world_of(r.settings),
+            [task for task, _ in made],
+            plan.revision,
+            imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision),
+        )
         rounds = practise(r, policy, arena, folder / "rl", phases.deadline)
         for step, figures in enumerate(rounds.curve, 1):
             phases.run.log_metrics({f"rl/{key}": value for key, value in figures.items()}, step)
@@ -105,6 +115,8 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
     sft_only = _sft_only(r, plan, sft["adapter"], folder, phases)
     output = {
         "line": _line(sft, rounds),
+        "bundle": plan.bundle.id,
+        "memory_revision": plan.revision,
         "champion": plan.champion.adapter,
         "champion_version": plan.champion.version,
         "sft": sft["adapter"],
@@ -121,6 +133,7 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
     def write(conn: Conn) -> dict[str, Any]:
         tasks.put(conn, [task for task, _ in made], night)
         references.put(conn, [solution for _, solution in made])
+        memory.note_uses(conn, rounds.uses)
         return output
 
     shutil.rmtree(folder / "sft-only", ignore_errors=True)
@@ -145,7 +158,7 @@ def _imitate_from(
     policy = policies.load(r, adapter)
     samples = imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision)
     what = "imitating" if name == "sft" else "imitating, the branch without RL"
-    metrics = imitate(r, policy, samples, folder, phases.deadline, what)
+    steps, metrics = imitate(r, policy, samples, folder, phases.deadline, what)
     for each in metrics:
         phases.run.log_metrics(
             {f"{name}/{key}": value for key, value in each.figures().items()}, each.step
@@ -154,7 +167,7 @@ def _imitate_from(
     shutil.rmtree(folder, ignore_errors=True)
     return {
         "adapter": kept,
-        "steps": metrics[-1].step if metrics else 0,
+        "steps": steps,
         "samples": len(samples),
         "loss_first": metrics[0].loss if metrics else None,
         "loss_last": metrics[-1].loss if metrics else None,
@@ -166,13 +179,19 @@ def _sft_only(r: Resources, plan: Plan, shared: str, folder: Path, phases: Phase
     """Tonight's adapter of the branch trained by imitation alone."""
     if not r.settings.train.ablation:
         return None
-    if plan.sft_only == plan.champion.adapter:
-        return shared
-    made = _once(
-        folder / "sft-only.json",
-        lambda: _imitate_from(r, plan, plan.sft_only, folder / "sft-only", phases, "sft_only"),
-    )
-    return made["adapter"]
+    imitated = shared
+    if plan.sft_only != plan.champion.adapter:
+        made = _once(
+            folder / "sft-only.json",
+            lambda: _imitate_from(r, plan, plan.sft_only, folder / "sft-only", phases, "sft_only"),
+        )
+        imitated = made["adapter"]
+    if not (r.settings.environment and r.settings.train.rl.steps):
+        return imitated
+    policy = policies.load(r, imitated)
+    samples = imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision)
+    practise_anchors(r, policy, samples, phases.deadline)
+    return policies.keep(r, policy, {"phase": "sft_only", "bundle": plan.bundle.id})
 
 
 def sft_only_before(r: Resources, night: str) -> str | None:

@@ -1,6 +1,6 @@
 """Bundles: what a strategy kept and what it dropped, item by item, so both can be paged."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from components.errors import StoreError
@@ -28,13 +28,18 @@ select kept, trajectory_id, reason, example from bundle_item where bundle_id = %
 """
 PAGE = """
 select position, kept, kind, trajectory_id, reason, example from bundle_item
-where bundle_id = %s and kept = %s order by position limit %s offset %s
+where bundle_id = %(bundle_id)s and kept = %(kept)s and (%(reason)s::text is null or reason = %(reason)s)
+order by position limit %(limit)s offset %(offset)s
 """
 RECENT = """
 select id, night, strategy_id, num_kept, num_dropped from bundle where agent = %s order by night desc, id limit %s
 """
 REASONS = """
 select reason, count(*) from bundle_item where bundle_id = %s and not kept group by 1 order by 2 desc, 1
+"""
+FATES = """
+select trajectory_id, count(*) filter (where kept), min(reason) filter (where not kept) from bundle_item
+where bundle_id = %s and trajectory_id = any(%s) group by 1
 """
 USING = "select distinct bundle_id from bundle_item where trajectory_id = %s and kept order by 1"
 
@@ -56,6 +61,15 @@ class BundleItem(NamedTuple):
     trajectory_id: str
     reason: str | None
     example: Example | None
+
+
+class Fate(NamedTuple):
+    """What a strategy made of one trajectory."""
+
+    num_kept: int
+    """Examples from it."""
+    reason: str | None
+    """Why it was dropped, or None when it was not."""
 
 
 def put(conn: Conn, bundle: Bundle, agent: str, night: str) -> bool:
@@ -108,10 +122,16 @@ def get(conn: Conn, bundle_id: str) -> Bundle:
 
 
 def page(
-    conn: Conn, bundle_id: str, kept: bool, limit: int = 50, offset: int = 0
+    conn: Conn,
+    bundle_id: str,
+    kept: bool,
+    limit: int = 50,
+    offset: int = 0,
+    reason: str | None = None,
 ) -> list[BundleItem]:
-    """What was kept, or what was dropped, in the strategy's order."""
-    rows = conn.execute(PAGE, (bundle_id, kept, limit, offset))
+    """What was kept, or what was dropped (for this reason, unless None), in the strategy's order."""
+    values = {"bundle_id": bundle_id, "kept": kept, "reason": reason}
+    rows = conn.execute(PAGE, {**values, "limit": limit, "offset": offset})
     return [
         BundleItem(*row[:-1], example=None if row[-1] is None else load(Example, row[-1]))
         for row in rows
@@ -126,6 +146,12 @@ def recent(conn: Conn, agent: str, limit: int = 30) -> list[BundleRow]:
 def reasons(conn: Conn, bundle_id: str) -> dict[str, int]:
     """How many trajectories were dropped for each reason, most frequent first."""
     return dict(conn.execute(REASONS, (bundle_id,)).fetchall())
+
+
+def fates(conn: Conn, bundle_id: str, trajectory_ids: Sequence[str]) -> dict[str, Fate]:
+    """What became of these trajectories in a bundle; one that the strategy never saw is not there."""
+    rows = conn.execute(FATES, (bundle_id, list(trajectory_ids)))
+    return {key: Fate(num_kept, reason) for key, num_kept, reason in rows}
 
 
 def using(conn: Conn, trajectory_id: str) -> list[str]:

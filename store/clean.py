@@ -7,11 +7,13 @@ about an escape (backslash, `u0000`) is not touched, because values are cleaned 
 import json
 import math
 import re
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
 from components.errors import RecordError
+from components.serial import dump
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
@@ -30,7 +32,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_json(value: Any) -> Cleaned:
-    """The value as JSON text that PostgreSQL accepts.
+    """The value, JSON data or a record, as JSON text that PostgreSQL accepts.
 
     Raises:
         RecordError: the value is nested too deep or is not JSON.
@@ -46,6 +48,8 @@ def clean_json(value: Any) -> Cleaned:
 
 
 def _clean_slowly(value: Any) -> Cleaned:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = dump(value)
     try:
         cleaned, altered = _clean(value)
         text = json.dumps(cleaned, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

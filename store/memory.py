@@ -74,6 +74,17 @@ select {FIELDS} from ({LIVE_AT}) live
 join memory_entry entries on entries.id = live.entry_id and entries.version = live.version {USED}
 order by entries.id
 """
+PAGE = BANK + "limit %(limit)s offset %(offset)s"
+SIZE = f"select count(*) from ({LIVE_AT}) live"
+DIFF = f"""
+with before as ({LIVE_AT.replace("%(revision)s", "%(before)s")}), after as ({LIVE_AT.replace("%(revision)s", "%(after)s")})
+select entry_id, before.version, after.version from before full join after using (entry_id)
+where before.version is distinct from after.version order by entry_id limit %(limit)s
+"""
+VERSIONS = f"""
+select {FIELDS} from unnest(%s::text[], %s::int[]) asked (id, version)
+join memory_entry entries using (id, version) {USED}
+"""
 RECALL = f"""
 with asked as (
     select replace(plainto_tsquery('english', %(text)s)::text, '&', '|')::tsquery words
@@ -127,6 +138,13 @@ class Revision:
     actor: str
     reason: str
     made_at: datetime
+
+
+class Changed(NamedTuple):
+    """An entry that differs between two revisions; None where a revision does not hold it."""
+
+    before: MemoryEntry | None
+    after: MemoryEntry | None
 
 
 class Recalled(NamedTuple):
@@ -200,6 +218,30 @@ def bank(conn: Conn, scope: str, revision: int | None = None) -> list[MemoryEntr
     return [_entry(row) for row in conn.execute(BANK, {"scope": scope, "revision": at})]
 
 
+def page(
+    conn: Conn, scope: str, revision: int, limit: int = 50, offset: int = 0
+) -> list[MemoryEntry]:
+    """Entries of a revision, by id."""
+    values = {"scope": scope, "revision": revision, "limit": limit, "offset": offset}
+    return [_entry(row) for row in conn.execute(PAGE, values)]
+
+
+def size(conn: Conn, scope: str, revision: int) -> int:
+    """How many entries a revision holds."""
+    row = conn.execute(SIZE, {"scope": scope, "revision": revision}).fetchone()
+    return row[0] if row else 0
+
+
+def diff(conn: Conn, scope: str, before: int, after: int, limit: int = 50) -> list[Changed]:
+    """What differs between two revisions of a bank, by id."""
+    values = {"scope": scope, "before": before, "after": after, "limit": limit}
+    pairs = conn.execute(DIFF, values).fetchall()
+    wanted = [(key, at) for key, *both in pairs for at in both if at is not None]
+    keys, versions = [key for key, _ in wanted], [at for _, at in wanted]
+    found = {(e.id, e.version): e for e in map(_entry, conn.execute(VERSIONS, (keys, versions)))}
+    return [Changed(found.get((key, old)), found.get((key, new))) for key, old, new in pairs]
+
+
 def revisions(conn: Conn, scope: str, limit: int = 50) -> list[Revision]:
     """The latest revisions, newest first."""
     with conn.cursor(row_factory=class_row(Revision)) as cursor:
@@ -233,11 +275,12 @@ def recall(
     return [Recalled(_entry(row[3:]), *row[:3]) for row in conn.execute(RECALL, values)]
 
 
-def note_uses(
-    conn: Conn, trajectory_id: str, entries: Iterable[MemoryEntry], succeeded: bool
-) -> None:
-    """Note which entries a finished trajectory had in its prompt; the same again counts once."""
-    rows = [(trajectory_id, entry.id, entry.version, succeeded) for entry in entries]
+def note_uses(conn: Conn, uses: Iterable[tuple[str, str, int, bool]]) -> None:
+    """Note which entries finished trajectories had in their prompts; the same again counts once.
+
+    `uses`: trajectory, entry, version of the entry, whether the trajectory succeeded.
+    """
+    rows = [tuple(use) for use in uses]
     insert_new(conn, "memory_use", ("trajectory_id", "entry_id", "version", "succeeded"), rows)
 
 

@@ -15,6 +15,8 @@ from store.clean import clean_text
 from store.db import Conn
 
 Action = Literal["promote", "rollback"]
+Status = Literal["done", "refused"]
+"""What became of a request."""
 
 ASK = """
 insert into promotion (agent, action, from_version, to_version, actor, reason, requested_at)
@@ -22,6 +24,7 @@ values (%s, %s, %s, %s, %s, %s, %s)
 on conflict (agent) where status = 'requested' do nothing returning id
 """
 OPEN = "select * from promotion where agent = %s and status = 'requested'"
+TAKE = f"{OPEN} for update"
 RESOLVE = """
 update promotion set status = %s, outcome = %s, resolved_at = %s where id = %s and status = 'requested'
 """
@@ -95,9 +98,13 @@ def open_request(conn: Conn, agent: str) -> Promotion | None:
         return cursor.execute(OPEN, (agent,)).fetchone()
 
 
-def resolve(
-    conn: Conn, request: int, status: Literal["done", "refused"], outcome: str, now: datetime
-) -> None:
+def take(conn: Conn, agent: str) -> Promotion | None:
+    """The request that waits, locked until the transaction ends; another process that asks waits as long."""
+    with conn.cursor(row_factory=class_row(Promotion)) as cursor:
+        return cursor.execute(TAKE, (agent,)).fetchone()
+
+
+def resolve(conn: Conn, request: int, status: Status, outcome: str, now: datetime) -> None:
     """Write what came of a request.
 
     Raises:

@@ -6,6 +6,7 @@ again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from psycopg.errors import UniqueViolation
 
@@ -28,15 +29,21 @@ COLUMNS = (
 )
 OF_CONVERSATIONS = """
 select id, format, conversation_id, payload, start_byte, end_byte, line, marks from raw_record
-where conversation_id = any(%s) and agent = %s and format = %s
+where conversation_id = any(%s) and agent = %s and format = %s and not id = any(%s)
 order by conversation_id, uri, start_byte, id
 """
 KNOWN = "select id from raw_record where id = any(%s)"
 COUNT = "select count(*) from raw_record where agent = %s"
 
 
-def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> int:
-    """Write the records of one file; how many were new.
+class Written(NamedTuple):
+    num_new: int
+    at_hand: list[RawRecord]
+    """New records that are stored exactly as they were given, in their order: nobody needs to read them back."""
+
+
+def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> Written:
+    """Write the records of one file.
 
     Raises:
         RecordError: a payload is nested too deep or is not JSON.
@@ -44,16 +51,19 @@ def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> int:
     unique = {record.id: record for record in records}
     known = {row[0] for row in conn.execute(KNOWN, (list(unique),))}
     place = clean_text(uri)
-    rows = [_row(record, place, agent) for key, record in unique.items() if key not in known]
+    new = [record for key, record in unique.items() if key not in known]
+    rows = [_row(record, place, agent) for record in new]
     try:
         with conn.transaction():
             copy_rows(conn, "raw_record", COLUMNS, rows)
     except UniqueViolation:  # another process wrote some of them meanwhile
-        return insert_new(conn, "raw_record", COLUMNS, rows)
-    return len(rows)
+        return Written(insert_new(conn, "raw_record", COLUMNS, rows), [])
+    pairs = zip(new, rows, strict=True)
+    return Written(len(rows), [record for record, row in pairs if ALTERED not in row[-1]])
 
 
 def _row(record: RawRecord, uri: str, agent: str) -> tuple[object, ...]:
+    """The columns; the marks, which say whether anything had to be replaced, come last."""
     payload, altered = clean_json(record.payload)
     conversation_id = clean_text(record.conversation_id)
     altered = altered or conversation_id != record.conversation_id
@@ -73,18 +83,25 @@ def _row(record: RawRecord, uri: str, agent: str) -> tuple[object, ...]:
 
 
 def of_conversations(
-    conn: Conn, agent: str, format: str, conversation_ids: Sequence[str]
+    conn: Conn,
+    agent: str,
+    format: str,
+    conversation_ids: Sequence[str],
+    at_hand: Sequence[RawRecord] = (),
 ) -> dict[str, list[RawRecord]]:
-    """All records of these conversations, in file order, by conversation id.
+    """All records of these conversations, in file order, by conversation id; those at hand come last, as they are.
 
     A conversation id is found under the text it was given as or under its storable form.
     """
     wanted = {clean_text(given): given for given in conversation_ids}
     found: dict[str, list[RawRecord]] = {given: [] for given in conversation_ids}
-    for row in conn.execute(OF_CONVERSATIONS, (list(wanted), agent, format)):
+    held = [record.id for record in at_hand]
+    for row in conn.execute(OF_CONVERSATIONS, (list(wanted), agent, format, held)):
         record = RawRecord(*row[:-1], marks=tuple(row[-1]))
         given = wanted[record.conversation_id]
         found[given].append(dataclasses.replace(record, conversation_id=given))
+    for record in at_hand:
+        found[record.conversation_id].append(record)
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from components.errors import Conflict, RecordError, StoreError
@@ -24,6 +25,16 @@ insert into case_review (case_id, version, actor, decided_at, change, decided) v
 APPLY = "update failure_case set decided = %s, version = %s where id = %s"
 HISTORY = """
 select version, decided_at, change from case_review where case_id = %s order by version
+"""
+BETWEEN = """
+select cases.id case_id, cases.trajectory_id, coalesce(last.decided ->> 'summary', cases.found ->> 'summary') summary,
+    last.decided ->> 'verdict' verdict, last.decided ->> 'actor' actor, last.decided ->> 'reason' reason, last.decided_at
+from (
+    select distinct on (case_id) case_id, decided, decided_at from case_review
+    where decided_at > %(since)s and decided_at <= %(until)s order by case_id, version desc
+) last join failure_case cases on cases.id = last.case_id
+where cases.agent = %(agent)s and last.decided ->> 'verdict' is not null
+order by last.decided_at desc, cases.id limit %(limit)s
 """
 
 
@@ -46,6 +57,19 @@ class PastChange:
     """Version of the case after this decision."""
     decided_at: datetime
     change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A case with the verdict that stood at the end of a span of time."""
+
+    case_id: str
+    trajectory_id: str
+    summary: str
+    verdict: ReviewVerdict
+    actor: str
+    reason: str
+    decided_at: datetime
 
 
 def decide(conn: Conn, case_id: str, version: int, change: Change, now: datetime) -> int:
@@ -84,6 +108,15 @@ def history(conn: Conn, case_id: str) -> list[PastChange]:
         PastChange(version, decided_at, Change(**change))
         for version, decided_at, change in conn.execute(HISTORY, (case_id,))
     ]
+
+
+def between(
+    conn: Conn, agent: str, since: datetime, until: datetime, limit: int = 500
+) -> list[Decided]:
+    """Cases decided after `since` and up to `until`, with the verdict at `until`, latest first."""
+    values = {"agent": agent, "since": since, "until": until, "limit": limit}
+    with conn.cursor(row_factory=class_row(Decided)) as cursor:
+        return cursor.execute(BETWEEN, values).fetchall()
 
 
 def _who_decided(conn: Conn, case_id: str) -> str:

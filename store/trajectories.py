@@ -19,7 +19,7 @@ from psycopg.rows import class_row
 from components.errors import RecordError, StoreError
 from components.records import Trajectory
 from components.serial import digest as digest_of
-from components.serial import dump, load
+from components.serial import load
 from store import _tokens
 from store.clean import clean_json
 from store.db import Conn, bound, upsert
@@ -57,6 +57,7 @@ where trajectory.digest <> excluded.digest
 """
 DIGESTS = "select id, digest from trajectory where id = any(%s)"
 GET = "select id, body, token_file, token_row from trajectory where id = any(%s)"
+SHOWN = "select body from trajectory where id = %s"
 IDS_OF_NIGHT = """
 select id from trajectory where night = %(night)s and kind = %(kind)s
 union
@@ -146,12 +147,12 @@ def _content(trajectory: Trajectory) -> _Content:
             f"{trajectory.id[:80]!r}"
         )
     stored = _tokens.without_tokens(trajectory)
-    body, altered = clean_json(dump(stored))
+    body, altered = clean_json(stored)
     if altered:
         stored = load(Trajectory, json.loads(body))
         marks = (*(mark for mark in stored.marks if mark != ALTERED), ALTERED)
         stored = dataclasses.replace(stored, marks=marks)
-        body = clean_json(dump(stored)).text
+        body = clean_json(stored).text
     made = hashlib.sha256(body.encode())
     for turn in trajectory.turns:
         for stream in (turn.prompt_ids, turn.completion_ids, turn.logprobs):
@@ -203,6 +204,12 @@ def get(conn: Conn, files: FileStore, ids: Sequence[str]) -> list[Trajectory]:
         whole = _tokens.unpack(bare, rows, files.get_arrays(token_file))
         found.update(zip((key for key, _ in members), whole, strict=True))
     return [found[key] for key in ids]
+
+
+def shown(conn: Conn, trajectory_id: str) -> Trajectory | None:
+    """A trajectory as a page shows it, without its token streams; None when it is not there."""
+    row = conn.execute(SHOWN, (trajectory_id,)).fetchone()
+    return load(Trajectory, row[0]) if row else None
 
 
 def ids_of_night(conn: Conn, night: str, kind: Kind) -> list[str]:

@@ -52,7 +52,7 @@ def tiny_llama(seed: int = 0, vocabulary: int = VOCABULARY) -> Any:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=2048,
         bos_token_id=256,
         eos_token_id=257,
         pad_token_id=257,

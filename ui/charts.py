@@ -13,6 +13,8 @@ import pandas as pd
 ARMS = ("champion", "SFT only", "challenger")
 _COLOURS = ("#7a8699", "#b7791f", "#2f74c0")
 _SHAPES = ("circle", "square", "triangle-up")
+NIGHTS_IN_FIGURES = 6
+"""With more nights the figures would overlap; the tooltip has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class Difference:
     high: float | None = None
 
 
-def success_curve(scores: Sequence[Score]) -> alt.LayerChart:
-    """Success by night with 95% intervals, one line per arm."""
+def success_curve(scores: Sequence[Score]) -> alt.LayerChart | alt.FacetChart:
+    """Success by night with 95% intervals, one line per arm; few nights carry their figures."""
     frame = pd.DataFrame(
         [(s.night, s.arm, s.mean, s.low, s.high) for s in scores],
         columns=["night", "arm", "success", "low", "high"],
@@ -47,7 +49,7 @@ def success_curve(scores: Sequence[Score]) -> alt.LayerChart:
     arm = alt.Color(
         "arm:N",
         scale=alt.Scale(domain=list(ARMS), range=list(_COLOURS)),
-        legend=alt.Legend(title=None, orient="top", symbolSize=90),
+        legend=alt.Legend(title=None, orient="top", symbolSize=90, symbolOpacity=1),
     )
     shape = alt.Shape("arm:N", scale=alt.Scale(domain=list(ARMS), range=list(_SHAPES)))
     x = alt.X("night:O", title="night", axis=alt.Axis(labelAngle=0))
@@ -72,24 +74,36 @@ def success_curve(scores: Sequence[Score]) -> alt.LayerChart:
     dots = chart.mark_point(filled=True, size=95, opacity=1).encode(
         x=x, xOffset=shift, y=y, color=arm, shape=shape, tooltip=told
     )
-    names = chart.mark_text(dx=9, align="left", fontSize=11).encode(
-        x=x, xOffset=shift, y=y, color=arm, text=alt.Text("success:Q", format=".0%")
+    lines = chart.mark_line(strokeWidth=1.5, opacity=0.35).encode(
+        x=x, xOffset=shift, y=y, color=arm
     )
-    return alt.layer(bars, dots, names).properties(height=280)
+    layers = [lines, bars, dots]
+    if len({score.night for score in scores}) <= NIGHTS_IN_FIGURES:
+        layers.append(
+            chart.mark_text(dx=9, align="left", fontSize=11).encode(
+                x=x, xOffset=shift, y=y, color=arm, text=alt.Text("success:Q", format=".0%")
+            )
+        )
+    return alt.layer(*layers).properties(height=280)
 
 
-def differences(rows: Sequence[Difference]) -> alt.LayerChart:
+def differences(rows: Sequence[Difference]) -> alt.LayerChart | alt.FacetChart:
     """Challenger minus champion in points: a diamond with its interval for all tasks, a circle per slice."""
     frame = pd.DataFrame(
         [(r.name, r.mean, r.low, r.high, r.num_tasks, r.low is not None) for r in rows],
         columns=["name", "difference", "low", "high", "tasks", "is_paired"],
     )
     order = [row.name for row in rows]
-    y = alt.Y("name:N", sort=order, title=None, axis=alt.Axis(labelLimit=220))
+    y = alt.Y(
+        "name:N",
+        sort=order,
+        title=None,
+        axis=alt.Axis(labelLimit=220, labelOverlap=False, labelFlush=False),
+    )
     x = alt.X(
         "difference:Q",
         title="challenger minus champion, same tasks and seeds",
-        axis=alt.Axis(format="+.0%"),
+        axis=alt.Axis(format="+.0%", tickCount=6),
     )
     shape = alt.Shape(
         "is_paired:N",
@@ -101,7 +115,11 @@ def differences(rows: Sequence[Difference]) -> alt.LayerChart:
         alt.Tooltip("difference:Q", format="+.1%"),
         alt.Tooltip("tasks:Q", title="number of tasks"),
     ]
-    zero = alt.Chart(pd.DataFrame({"x": [0]})).mark_rule(strokeDash=[4, 3]).encode(x="x:Q")
+    zero = (
+        alt.Chart(pd.DataFrame({"x": [0]}))
+        .mark_rule(strokeDash=[4, 3], color=_COLOURS[0])
+        .encode(x="x:Q")
+    )
     chart = alt.Chart(frame)
     bars = chart.mark_rule(strokeWidth=2.5, color=_COLOURS[2]).encode(y=y, x="low:Q", x2="high:Q")
     dots = chart.mark_point(filled=True, size=110, opacity=1, color=_COLOURS[2]).encode(
@@ -110,11 +128,17 @@ def differences(rows: Sequence[Difference]) -> alt.LayerChart:
     return alt.layer(zero, bars, dots).properties(height=46 + 26 * len(rows))
 
 
-def stage_seconds(seconds: Sequence[tuple[str, float]]) -> alt.LayerChart:
+def stage_seconds(seconds: Sequence[tuple[str, float]]) -> alt.LayerChart | alt.FacetChart:
     """Seconds per stage, in the order of the night."""
     frame = pd.DataFrame(list(seconds), columns=["stage", "seconds"])
-    y = alt.Y("stage:N", sort=None, title=None)
-    x = alt.X("seconds:Q", title="seconds")
+    longest = max((length for _, length in seconds), default=0.0) or 1.0
+    y = alt.Y("stage:N", sort=None, title=None, axis=alt.Axis(labelOverlap=False, labelFlush=False))
+    x = alt.X(
+        "seconds:Q",
+        title="seconds",
+        axis=alt.Axis(tickCount=5),
+        scale=alt.Scale(domain=[0, 1.15 * longest]),
+    )
     chart = alt.Chart(frame)
     bars = chart.mark_bar(color=_COLOURS[2], height=14).encode(y=y, x=x)
     names = chart.mark_text(align="left", dx=5, fontSize=11, color="#7a8699").encode(

@@ -75,6 +75,11 @@ def was_dismissed(trajectory, case):
     return case is not None and case["review"] == "dismissed"
 
 
+def is_confirmed(item):
+    """A person looked at the failure behind the example and said that it is one."""
+    return item["case"] is not None and item["case"]["review"] == "confirmed"
+
+
 def usable(plan):
     """Trajectories that no rule dropped."""
     return [item for item in plan["trajectories"].values() if item["id"] not in plan["dropped"]]

@@ -1,8 +1,8 @@
 """The first curation strategy: imitate what people corrected and what went well, practise what failed.
 
 Out: infrastructure faults, cases that a reviewer dismissed, malformed actions, doubles, more than 64 examples of one
-failure mode. In: the person's actions after each take-over, with the history as it was when they began; successful
-conversations of the policy; a preference pair where person and policy acted on the same view; rollout requests for the
+failure mode. In: the person's actions after each take-over, with the history as it was when they began, twice as heavy
+where a reviewer confirmed the failure; successful conversations of the policy; a preference pair where person and policy acted on the same view; rollout requests for the
 tools that failures are about; corrected conversations for memory.
 """
 
@@ -22,6 +22,7 @@ STEPS = (
     Step("from_successes"),
     Step("drop_targets_if", (Function("is_malformed"), "malformed assistant turn")),
     Step("dedupe", (Function("conversation"),)),
+    Step("reweight", (Function("is_confirmed"), 2.0)),
     Step("cap_per_mode", (64,)),
     Step("contrast_pair", (Function("is_correction"),)),
     Step("practise"),

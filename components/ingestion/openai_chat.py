@@ -16,6 +16,7 @@ conversation the stop reason is `error: <code>: <message>` and the outcome stays
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 from components.errors import RecordError
@@ -24,7 +25,7 @@ from components.ingestion._chunks import join_chunks
 from components.ingestion._conversation import distinct, source_of, trajectory_id
 from components.ingestion._feedback import FeedbackLine, apply
 from components.ingestion._framing import MAX_BYTES, frames, samples
-from components.ingestion._openai_lines import conversation_of, read_line
+from components.ingestion._openai_lines import Line, conversation_of, read_line
 from components.plugins import plugin
 from components.protocols import Detection, RawRecord, Rejected
 from components.records import Trajectory
@@ -66,8 +67,9 @@ class OpenAIChat:
                 text = frame.raw[:300].decode("utf-8", "replace")
                 yield Rejected(str(error), frame.start, frame.end, frame.line, text)
                 continue
+            record_id = digest(f"openai_chat\n{conversation}\n".encode() + frame.raw)
             yield RawRecord(
-                id=digest(f"openai_chat\n{conversation}\n".encode() + frame.raw),
+                id=record_id,
                 format="openai_chat",
                 conversation_id=conversation,
                 payload=frame.payload,
@@ -75,11 +77,12 @@ class OpenAIChat:
                 end=frame.end,
                 line=frame.line,
                 marks=frame.marks,
+                meaning=replace(line, record_id=record_id),
             )
 
     def assemble(self, records: Sequence[RawRecord], agent: str) -> Trajectory:
         known = distinct(records)
-        lines = [read_line(record.payload, record.id, record.marks) for record in known]
+        lines = [_meaning(record) for record in known]
         exchanges = [line for line in lines if isinstance(line, Exchange)]
         empty = Trajectory(
             id=trajectory_id(known, agent),
@@ -91,6 +94,12 @@ class OpenAIChat:
         )
         trajectory = join(exchanges, empty) if exchanges else empty
         return apply(trajectory, [line for line in lines if isinstance(line, FeedbackLine)])
+
+
+def _meaning(record: RawRecord) -> Line:
+    if isinstance(record.meaning, Exchange | FeedbackLine):
+        return record.meaning
+    return read_line(record.payload, record.id, record.marks)
 
 
 def _can_read(payload: dict[str, object]) -> bool:

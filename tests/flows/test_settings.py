@@ -59,7 +59,7 @@ def test_a_wrong_setting_is_named(text: str, complaint: str, tmp_path: Path) -> 
 def test_a_missing_file_and_a_bare_override_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read settings file"):
         load_settings(tmp_path / "none.toml", environ={})
-    with pytest.raises(ConfigError, match="section.key=value"):
+    with pytest.raises(ConfigError, match=r"section\.key=value"):
         load_settings(overrides=("day.customers",), environ={})
 
 

@@ -80,6 +80,12 @@ def test_bundles(conn: Conn) -> None:
         ("t-9", "duplicate"),
         ("t-7", "too short"),
     ]
+    short = bundles.page(conn, "b-1", False, limit=1, offset=1, reason="too short")
+    assert [item.trajectory_id for item in short] == ["t-7"]
+    assert bundles.fates(conn, "b-1", ["t-1", "t-9", "t-6"]) == {
+        "t-1": (1, None),
+        "t-9": (0, "duplicate"),
+    }
     assert bundles.reasons(conn, "b-1") == {"too short": 2, "duplicate": 1}
     assert bundles.recent(conn, "desk") == [("b-1", "2026-01-31", "s-1", 3, 3)]
     assert bundles.using(conn, "t-1") == ["b-1"]

@@ -136,3 +136,25 @@ def test_name_given_by_a_person_sticks(conn: Conn, now: datetime) -> None:
         modes.rename(conn, "m-1", 1, " ", "bob", now)
     with pytest.raises(StoreError, match="no failure mode 'm-7'"):
         modes.rename(conn, "m-7", 0, "Mine", "bob", now)
+
+
+def test_what_was_decided_between_two_nights(conn: Conn, now: datetime) -> None:
+    """c-1 twice inside the span: the later verdict counts. c-2 after it, c-3 without a verdict, c-4 of another agent."""
+    batch = [case(key, f"t-{key[-1]}") for key in ("c-1", "c-2", "c-3")]
+    cases.put(conn, batch, "desk", "2026-01-31")
+    cases.put(conn, [case("c-4", "t-4")], "other", "2026-01-31")
+    hour = timedelta(hours=1)
+    reviews.decide(conn, "c-1", 0, Change("ann", "", "confirmed"), now + hour)
+    reviews.decide(
+        conn, "c-1", 1, Change("bert", "outage", "dismissed", "shop down"), now + 2 * hour
+    )
+    reviews.decide(conn, "c-2", 0, Change("ann", "", "confirmed"), now + 4 * hour)
+    reviews.decide(conn, "c-3", 0, Change("ann", "", fault="task"), now + hour)
+    reviews.decide(conn, "c-4", 0, Change("ann", "", "confirmed"), now + hour)
+    found = reviews.between(conn, "desk", now, now + 3 * hour)
+    wanted = ("c-1", "t-1", "shop down", "dismissed", "bert", "outage", now + 2 * hour)
+    assert [dataclasses.astuple(item) for item in found] == [wanted]
+    assert reviews.between(conn, "desk", now + 2 * hour, now + 3 * hour) == []
+    later = reviews.between(conn, "desk", now, now + 4 * hour)
+    assert [item.case_id for item in later] == ["c-2", "c-1"]
+    assert len(reviews.between(conn, "desk", now, now + 4 * hour, limit=1)) == 1

@@ -55,8 +55,8 @@ def record(
 
 def test_same_records_again_add_nothing(conn: Conn) -> None:
     batch = [record("r1", {"z": 1, "a": 2}), record("r2", {}, start=10)]
-    assert raw_records.put(conn, batch, "a.jsonl", "desk") == 2
-    assert raw_records.put(conn, [*batch, record("r3", {}, "d")], "b.jsonl", "desk") == 1
+    assert raw_records.put(conn, batch, "a.jsonl", "desk").num_new == 2
+    assert raw_records.put(conn, [*batch, record("r3", {}, "d")], "b.jsonl", "desk").num_new == 1
     found = raw_records.of_conversations(conn, "desk", "openai_chat", ["c", "absent"])
     assert found == {"c": batch, "absent": []}
     assert list(found["c"][0].payload) == ["z", "a"]
@@ -72,7 +72,7 @@ def test_nul_and_half_pairs_are_stored_readable(conn: Conn) -> None:
         r'{"content": "whole pair: \ud83c\udf78"}',
     ]
     batch = [record(f"r{n}", json.loads(line), start=n) for n, line in enumerate(lines)]
-    assert raw_records.put(conn, batch, "a.jsonl", "desk") == 3
+    assert raw_records.put(conn, batch, "a.jsonl", "desk").num_new == 3
     found = raw_records.of_conversations(conn, "desk", "openai_chat", ["c"])["c"]
     assert [item.marks for item in found] == [("altered",), ("altered",), ()]
     assert found[0].payload == {
@@ -88,7 +88,7 @@ def test_conversation_ids_of_any_kind(conn: Conn) -> None:
     """A log decides these names: one of 10,000 characters and one with NUL must not stop the batch."""
     names = ["long " * 2000, "odd\0name"]
     batch = [record(f"r{n}", {}, name) for n, name in enumerate(names)]
-    assert raw_records.put(conn, batch, "a.jsonl", "desk") == 2
+    assert raw_records.put(conn, batch, "a.jsonl", "desk").num_new == 2
     found = raw_records.of_conversations(conn, "desk", "openai_chat", names)
     assert [[item.id for item in found[name]] for name in names] == [["r0"], ["r1"]]
 

@@ -118,16 +118,35 @@ def test_any_question_is_legal(conn: Conn, now: datetime, text: str) -> None:
     assert memory.recall(conn, "desk", Question(text, unit(1), 1))[0].entry == ADDRESS
 
 
+def use(trajectory_id, entry, succeeded):
+    return trajectory_id, entry.id, entry.version, succeeded
+
+
 def test_uses_are_counted_per_version(conn: Conn, now: datetime) -> None:
     """Two trajectories, one successful, one noted twice: 2 uses, 1 success; version 2 starts at what it carries."""
     first_two(conn, now)
-    memory.note_uses(conn, "t-1", [REFUND, ADDRESS], True)
-    memory.note_uses(conn, "t-1", [REFUND], True)
-    memory.note_uses(conn, "t-2", [REFUND], False)
+    memory.note_uses(conn, [use("t-1", REFUND, True), use("t-1", ADDRESS, True)])
+    memory.note_uses(conn, [use("t-1", REFUND, True)])
+    memory.note_uses(conn, [use("t-2", REFUND, False)])
     refund, address = memory.bank(conn, "desk")
     assert (refund.uses, refund.successes) == (2, 1)
     assert (address.uses, address.successes) == (1, 1)
     following = dataclasses.replace(refund, version=2, content="Other words.")
     memory.commit(conn, "desk", Change([following], [unit(0)]), "night 2", 1, now)
-    memory.note_uses(conn, "t-3", [following], True)
+    memory.note_uses(conn, [use("t-3", following, True)])
     assert memory.bank(conn, "desk")[0] == dataclasses.replace(following, uses=3, successes=2)
+
+
+def test_pages_and_differences_of_revisions(conn: Conn, now: datetime) -> None:
+    """Revision 1 holds e-1 and e-2; revision 2 rewrites e-1 and drops e-2; nothing differs from itself."""
+    first_two(conn, now)
+    change = Change([REFUND_2], [unit(0)], removed=[ADDRESS.id])
+    memory.commit(conn, "desk", change, "night 2", 1, now)
+    assert memory.size(conn, "desk", 1) == 2
+    assert memory.size(conn, "desk", 2) == 1
+    assert memory.page(conn, "desk", 1, limit=1, offset=1) == [ADDRESS]
+    assert memory.page(conn, "desk", 2) == [REFUND_2]
+    assert memory.diff(conn, "desk", 1, 2) == [(REFUND, REFUND_2), (ADDRESS, None)]
+    assert memory.diff(conn, "desk", 2, 1) == [(REFUND_2, REFUND), (None, ADDRESS)]
+    assert memory.diff(conn, "desk", 0, 1, limit=1) == [(None, REFUND)]
+    assert memory.diff(conn, "desk", 2, 2) == []

@@ -110,6 +110,17 @@ def test_missing_trajectory_and_missing_file_are_named(conn: Conn, files: FileSt
         trajectories.get(conn, files, ["t-1"])
 
 
+def test_a_page_shows_a_trajectory_without_its_tokens(conn: Conn, files: FileStore) -> None:
+    trajectories.put(
+        conn, files, [trajectory("t-1", (sampled_turn(0, (1,), (2,)),))], "2026-01-31", "rollout"
+    )
+    found = trajectories.shown(conn, "t-1")
+    assert found is not None
+    (turn,) = found.turns
+    assert (turn.action.tool_calls[0].name, turn.completion_ids) == ("refund", None)
+    assert trajectories.shown(conn, "t-2") is None
+
+
 def test_pages_and_counts(conn: Conn, files: FileStore) -> None:
     """Five trajectories, three of them failed; pages of two."""
     batch = [

@@ -71,6 +71,24 @@ def test_corrections_successes_practice_and_memory() -> None:
     assert curated.bundle.strategy_id == strategy_zero().id
 
 
+def test_a_confirmed_failure_weighs_twice() -> None:
+    """One case is confirmed, the other undecided: 2 x 1 and 1."""
+    confirmed = replace(
+        case_of(corrected()),
+        review=Review("confirmed", "ada", datetime(2026, 1, 31, tzinfo=UTC)),
+    )
+    curated = apply_strategy(
+        strategy_zero(),
+        [corrected(), corrected_midway()],
+        [confirmed, case_of(corrected_midway(), turn=1)],
+        limits=ONCE,
+    )
+    weights = {
+        item.trajectory_id: item.weight for item in curated.bundle.examples if item.kind == "sft"
+    }
+    assert weights == {"fixed": 2.0, "midway": 1.0}
+
+
 def test_the_same_records_give_the_same_bundle() -> None:
     records, cases = [corrected(), success()], [case_of(corrected())]
     first = apply_strategy(strategy_zero(), records, cases, limits=ONCE)

@@ -1,0 +1,169 @@
+"""A whole night: what it writes, that it writes it once, and that only one runs at a time."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from components.errors import NightRunning
+from components.records import NightSummary
+from components.serial import load
+from flows import policies
+from flows.splits import overlaps, said_by_user
+from store import bundles, ledger, memory, modes, nights, reports, strategies, tasks, trajectories
+from tests.flows.homes import Home, rows_of, versions_of
+from tests.kill_night import NIGHT
+from tests.night_rows import adapter_files, differences
+
+pytestmark = [pytest.mark.postgres, pytest.mark.network]
+
+STAGES = ["ingest", "mine", "curate", "remember", "train", "evaluate", "offer"]
+WRITTEN = {
+    "night",
+    "ledger",
+    "log_file",
+    "raw_record",
+    "trajectory",
+    "failure_case",
+    "failure_mode",
+    "failure_mode_night",
+    "strategy",
+    "bundle",
+    "bundle_item",
+    "task",
+    "reference_solution",
+    "memory_entry",
+    "memory_vector",
+    "memory_revision",
+    "memory_live",
+    "memory_use",
+    "report",
+}
+"""Tables that an ordinary night fills. The others are filled by people, or by trouble."""
+
+
+def test_every_stage_is_done_once(one_night: Home) -> None:
+    with one_night.open() as r, r.db.connect() as conn:
+        found = ledger.of_night(conn, NIGHT)
+        night = nights.get(conn, NIGHT)
+    assert [(row.stage, row.status, row.attempts) for row in found] == [
+        (stage, "done", 1) for stage in STAGES
+    ]
+    assert night is not None
+    assert (night.status, night.champion_version, night.challenger_version) == ("done", "1", "2")
+    summary = load(NightSummary, night.summary)
+    assert [(line.name, line.status) for line in summary.stages] == [(s, "done") for s in STAGES]
+
+
+def test_every_table_of_a_night_has_rows(one_night: Home) -> None:
+    found = rows_of(one_night)
+    assert {table for table in WRITTEN if not found[table]} == set()
+    assert {table for table, some in found.items() if some} == WRITTEN | {"migration"}
+
+
+def test_the_challenger_is_registered_with_its_lineage(one_night: Home) -> None:
+    """Each tag against the row that it names."""
+    with one_night.open() as r:
+        found = policies.registry_of(r).version("help-desk", "2")
+        with r.db.connect() as conn:
+            (bundle,) = bundles.recent(conn, "help-desk")
+            strategy = strategies.accepted(conn, "help-desk")
+            (report,) = reports.of_night(conn, NIGHT)
+            outputs = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}
+        adapter = outputs["train"]["challenger"]
+        files = adapter_files(r.files, adapter)
+    assert found is not None
+    assert strategy is not None
+    assert found.tags["night"] == NIGHT
+    assert found.tags["parent_version"] == "1"
+    assert found.tags["bundle"] == bundle.id == outputs["curate"]["bundle_id"]
+    assert found.tags["strategy"] == strategy.id == bundle.strategy_id
+    assert found.tags["memory_revision"] == "1"
+    assert found.tags["report"] == report.report.id
+    assert report.decision is not None
+    assert found.tags["gate"] == ("accepted" if report.decision.accepted else "refused")
+    assert found.tags["adapter"] == adapter == found.folder.name
+    assert {"COMPLETE", "adapter_model.safetensors"} <= files.keys()
+
+
+def test_the_challenger_differs_from_its_parents(one_night: Home) -> None:
+    """The challenger practised beyond imitation, and the branch by SFT alone did not."""
+    with one_night.open() as r, r.db.connect() as conn:
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}["train"]
+    assert output["sft_steps"] > 0
+    assert output["rl_steps"] == 2
+    assert len({output["sft"], output["sft_only"], output["challenger"]}) == 3
+
+
+def test_a_second_run_changes_nothing_and_says_so(
+    one_night: Home, copy_of: Callable[..., Home], capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = copy_of(one_night)
+    before = rows_of(home)
+    registered = versions_of(home)
+    capsys.readouterr()
+    assert home.night(NIGHT) == NIGHT
+    printed = capsys.readouterr()
+    assert f"Night {NIGHT} is done already: nothing changed" in printed.out
+    assert [line.split()[:2] for line in printed.err.splitlines() if "unchanged" in line] == [
+        [stage, "unchanged"] for stage in STAGES
+    ]
+    assert differences(before, rows_of(home)) == []
+    assert versions_of(home) == registered
+
+
+def test_a_second_night_is_refused_while_one_runs(home: Home) -> None:
+    with home.open() as r, ledger.night_lock(r.db, "help-desk"):
+        with pytest.raises(NightRunning) as caught:
+            home.night()
+        with r.db.connect() as conn:
+            assert nights.recent(conn, "help-desk") == []
+    said = str(caught.value)
+    assert re.search(r"'nightshift night, pid \d+ on \S+' since 2\d{3}-\d\d-\d\d", said)
+    assert "run the same command again" in said
+
+
+def test_lessons_are_recalled_into_the_prompts(one_night: Home) -> None:
+    """The champion plays with the memory that served the day, which was empty; the challenger with tonight's."""
+    with one_night.open() as r, r.db.connect() as conn:
+        lessons = [entry.content for entry in memory.bank(conn, "help-desk")]
+        found = trajectories.get(
+            conn, r.files, trajectories.ids_of_night(conn, NIGHT, "evaluation")
+        )
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}["train"]
+    assert lessons
+    ours = policies.version_name(output["challenger"])
+    openings = {True: 0, False: 0}
+    for item in found:
+        said = "\n".join(message.text for message in item.turns[0].observation)
+        taught = any(lesson in said for lesson in lessons)
+        if item.policy == "base":
+            assert not taught
+        if item.policy == ours:
+            openings[taught] += 1
+    assert openings == {True: 6, False: 2}  # all tasks with memory, and `memory_tasks` without
+
+
+def test_nothing_trained_on_is_evaluated_on(one_night: Home) -> None:
+    with one_night.open() as r, r.db.connect() as conn:
+        (row,) = bundles.recent(conn, "help-desk")
+        examples = bundles.get(conn, row.id).examples
+        known = tasks.get(conn, tasks.ids_of_night(conn, NIGHT))
+        (report,) = reports.of_night(conn, NIGHT)
+    held = [task for task in known if task.split == "test"]
+    practised = [task for task in known if task.split == "train"]
+    assert len(held) == 6
+    assert len(practised) == 8
+    assert set(report.report.scores["champion"]) == {task.id for task in held}
+    trained = [said_by_user(example.messages) for example in examples]
+    trained += [task.instruction for task in practised]
+    assert overlaps([task.instruction for task in held], trained) == []
+
+
+def test_modes_count_tonights_cases(one_night: Home) -> None:
+    with one_night.open() as r, r.db.connect() as conn:
+        found = modes.of_agent(conn, "help-desk")
+        counted = {mode.id: mode.counts[NIGHT] for mode in found}
+        cases = conn.execute("select mode_id, count(*) from failure_case group by 1").fetchall()
+    assert dict(cases) == counted
+    assert sum(counted.values()) == 10  # a random model fails every customer
