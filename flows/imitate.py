@@ -26,8 +26,9 @@ def imitation_samples(
 ) -> list[Sample]:
     """Samples of a bundle's examples, a share of them with the lessons that serving would recall.
 
-    An example that cannot be rendered is left out and named.
+    An example that cannot be rendered, or is longer than what the policy sees in service, is left out and named.
     """
+    limit = r.settings.model.max_context
     wanted = [example for example in bundle.examples if example.kind != "preference"]
     blocks = recall_blocks(r, revision, [opening_of(example) for example in wanted])
     samples: list[Sample] = []
@@ -35,9 +36,17 @@ def imitation_samples(
         dropped = Random(digest([r.settings.seed, example.id])).random() < r.settings.memory.dropout
         shown = example if dropped else _with_lessons(example, block)
         try:
-            samples.append(imitation_sample(shown, renderer, tools_of(r)))
+            sample = imitation_sample(shown, renderer, tools_of(r))
         except RecordError as error:
             r.log(f"example {example.id[:12]} is left out: {error}")
+            continue
+        if len(sample.input_ids_T) <= limit:
+            samples.append(sample)
+        else:
+            r.log(
+                f"example {example.id[:12]} is left out: it has {len(sample.input_ids_T)} tokens, "
+                f"model.max_context is {limit}"
+            )
     return samples
 
 

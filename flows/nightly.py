@@ -19,6 +19,7 @@ from typing import Any
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
 from prefect.tasks import exponential_backoff
 
 from components.errors import Unavailable
@@ -30,12 +31,14 @@ from flows.mine import mine
 from flows.nights import check_night, tonight
 from flows.offer import offer
 from flows.promotion import carry_out
-from flows.remember import remember
+from flows.remember import in_service, remember
 from flows.resources import Resources, open_resources
 from flows.settings import Settings, load_settings
-from flows.stage import StageResult, skipped
+from flows.stage import NightFailed, StageResult, skipped
 from flows.train import scratch, train
 from store import ledger, nights
+
+STAGES = ("ingest", "mine", "curate", "remember", "train", "evaluate", "offer")
 
 
 def is_repeatable(_task: Any, _run: Any, state: Any) -> bool:
@@ -80,26 +83,31 @@ def run_night(r: Resources, night: str, wrap: Callable[..., Any] = lambda stage:
     done = Progress()
     ingested = done.add(wrap(ingest)(r, night))
     if not ingested.ok:
-        return done
+        return give_up(r, done, ingested.cause)
     mined = done.add(wrap(mine)(r, night, ingested.output["state"]))
     if not mined.ok:
-        return done
+        return give_up(r, done, mined.cause)
     curated = done.add(wrap(curate)(r, night, ingested.output["state"]))
     if not curated.ok:
-        return done
+        return give_up(r, done, curated.cause)
     remembered = done.add(wrap(remember)(r, night, curated.output["bundle_id"]))
     memories = Memories(remembered.output.get("before"), remembered.output.get("revision"))
+    if not remembered.ok:  # what served the day goes on serving
+        memories = Memories(in_service(r), in_service(r))
     trained = done.add(wrap(train)(r, night, curated.output["bundle_id"], memories.after))
     if not trained.output.get("challenger"):
-        why = trained.cause or trained.output.get("line", "nothing was trained")
-        done.add(skipped(r, "evaluate", why))
-        done.add(skipped(r, "offer", why))
-        return done
+        return give_up(r, done, trained.cause or trained.output.get("line"))
     evaluated = done.add(wrap(evaluate)(r, night, trained.output, memories))
     if not evaluated.ok:
-        done.add(skipped(r, "offer", evaluated.cause or "no evaluation"))
-        return done
+        return give_up(r, done, evaluated.cause)
     done.add(wrap(offer)(r, night, trained.output, evaluated.output))
+    return done
+
+
+def give_up(r: Resources, done: Progress, why: str | None) -> Progress:
+    """The rest of the night, skipped."""
+    for name in STAGES[len(done.results) :]:
+        done.add(skipped(r, name, why or "nothing was made for it"))
     return done
 
 
@@ -109,8 +117,8 @@ def nightly(
     night: str | None = None,
     config: str | None = None,
     overrides: tuple[str, ...] = (),
-) -> str:
-    """One night as a Prefect flow; the id of the night.
+) -> Any:
+    """One night as a Prefect flow; the id of the night, or the failed state of one that is not whole.
 
     Args:
         profile: size of the machine; None takes the settings file's.
@@ -119,13 +127,21 @@ def nightly(
         overrides: settings as `section.key=value`.
     """
     settings = load_settings(Path(config) if config else None, profile, tuple(overrides))
-    return work_night(settings, night, stage_task)
+    try:
+        return work_night(settings, night, stage_task)
+    except NightFailed as error:  # one line in Prefect instead of a traceback
+        return Failed(message=str(error), data=error)
 
 
 def work_night(
     settings: Settings, night: str | None, wrap: Callable[..., Any] = lambda stage: stage
 ) -> str:
-    """Open everything, hold the night's lock, run its stages, write its summary."""
+    """Open everything, hold the night's lock, run its stages, write its summary.
+
+    Raises:
+        NightFailed: some stages failed; the summary is written and says so.
+        NightRunning: another process works on a night of this agent.
+    """
     started = time.monotonic()
     die_at_once_when_terminated()
     with open_resources(settings) as r:
@@ -141,6 +157,12 @@ def work_night(
             summary.keep(r, night, before, made, done.results)
             summary.show(r, night, made, done.results)
             _tidy(r, night, done)
+    failed = [each for each in done.results if each.status == "failed"]
+    if failed:
+        causes = "; ".join(f"{each.name}: {each.cause}" for each in failed)
+        raise NightFailed(
+            f"night {night} is not whole, running it again tries this again: {causes}"
+        )
     return night
 
 

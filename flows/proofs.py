@@ -5,11 +5,13 @@ parent does not, and what the engine said while it was evaluated agrees with the
 Disjoint: no evaluation task shares its id, its words, or thirteen words in a row with anything trained on tonight.
 """
 
+import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from components.protocols import Sampling
 from components.records import Trajectory
 from flows import policies
 from flows.replay import held_out_conversations
@@ -21,6 +23,8 @@ SAME_WEIGHTS = 1e-3
 """Largest difference of a log-probability between trainer and stored adapter (same arithmetic, same order)."""
 SAME_POLICY = 0.2
 """Largest mean difference between engine and trainer, whose attention rounds differently in bfloat16."""
+SAMPLED_TOKENS = 8
+"""Tokens that an engine samples after each probe sequence where no episode was evaluated."""
 
 
 def gather_facts(
@@ -43,12 +47,12 @@ def is_delivered(r: Resources, night: str, trained: dict[str, Any]) -> bool | No
     parent = policies.load(r, trained["champion"])
     same = max(_gap(stored, row) for row in rows)
     other = max(_gap(parent, row) for row in rows)
-    heard = _engine_gap(r, night, stored, trained["challenger"])
+    version = policies.version_name(trained["challenger"])
+    said = _evaluated_gaps(r, night, stored, version) or _sampled_gaps(r, rows, stored, version)
+    heard = fmean(said)
     r.log(
-        f"delivery: stored adapter {same:.2g} from the trainer, parent {other:.2g}, engine {heard}"
+        f"delivery: stored adapter {same:.2g} from the trainer, parent {other:.2g}, engine {heard:.2g}"
     )
-    if heard is None:
-        return None
     return same <= SAME_WEIGHTS < other and heard <= SAME_POLICY
 
 
@@ -57,15 +61,30 @@ def _gap(policy: Any, row: dict[str, Any]) -> float:
     return max(abs(a - b) for a, b in zip(now, row["logprobs"], strict=True))
 
 
-def _engine_gap(r: Resources, night: str, policy: Any, adapter: str) -> float | None:
-    """Mean difference between the engine's log-probabilities in evaluation and the policy's on the same tokens."""
-    version = policies.version_name(adapter)
+def _evaluated_gaps(r: Resources, night: str, policy: Any, version: str) -> list[float]:
+    """Engine against policy on the tokens of evaluation episodes; nothing where none were played."""
     with r.db.connect() as conn:
         ids = trajectories.ids_of_night(conn, night, "evaluation")
         found = trajectories.get(conn, r.files, ids)
     ours = [item for item in found if item.policy == version][:4]
-    gaps = [gap for item in ours for gap in _turn_gaps(policy, item)]
-    return fmean(gaps) if gaps else None
+    return [gap for item in ours for gap in _turn_gaps(policy, item)]
+
+
+def _sampled_gaps(
+    r: Resources, rows: Sequence[dict[str, Any]], policy: Any, version: str
+) -> list[float]:
+    """Engine against policy on tokens that the engine samples after the beginnings of the probe sequences."""
+    engine = policies.engine_for(r, policy, version)
+    sampling = Sampling(max_tokens=SAMPLED_TOKENS)
+    longest = r.settings.model.max_context - SAMPLED_TOKENS
+    gaps: list[float] = []
+    for row in rows:
+        prompt = row["ids"][: min(longest, max(1, len(row["ids"]) // 2))]
+        drawn = asyncio.run(engine.sample(prompt, sampling))
+        said = policy.probe_logprobs((*prompt, *drawn.completion_ids))
+        ours = said[-len(drawn.completion_ids) :]
+        gaps += [abs(a - b) for a, b in zip(ours, drawn.logprobs, strict=True)]
+    return gaps
 
 
 def _turn_gaps(policy: Any, trajectory: Trajectory) -> Iterable[float]:
@@ -83,12 +102,13 @@ def is_disjoint(
     """Whether training and evaluation share nothing."""
     with r.db.connect() as conn:
         examples = bundles.get(conn, trained["bundle"]).examples
-        known = tasks.get(conn, [*task_ids, *tasks.ids_of_night(conn, night)])
-    practised = [task for task in known if task.split == "train"]
+        made = tasks.get(conn, tasks.ids_of_night(conn, night))
+        known = tasks.get(conn, list(task_ids)) if r.settings.environment else []
+    practised = [task for task in made if task.split == "train"]
     seen = [said_by_user(example.messages) for example in examples]
     seen += [task.instruction for task in practised]
     if r.settings.environment is None:
         held = [said_by_user(item.messages) for item in held_out_conversations(r, night)]
     else:
-        held = [task.instruction for task in known if task.id in set(task_ids)]
+        held = [task.instruction for task in known]
     return not {task.id for task in practised} & set(task_ids) and not overlaps(held, seen)

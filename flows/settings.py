@@ -74,7 +74,7 @@ class Plugin(Section):
 class Day(Section):
     customers: int = Field(default=64, ge=1)
     concurrency: int = Field(default=32, ge=1)
-    max_tokens: int = 40
+    max_tokens: int = 32
     temperature: float = 0.7
     port: int = 0
     """Port of the recording proxy; 0 takes a free one."""
@@ -107,7 +107,7 @@ class Memory(Section):
 
 
 class Sft(Section):
-    epochs: int = Field(default=2, ge=0)
+    epochs: int = Field(default=3, ge=0)
     batch: int = Field(default=8, ge=1)
     """Conversations per optimizer step."""
     lr: float = 1e-3
@@ -115,15 +115,15 @@ class Sft(Section):
 
 
 class Rl(Section):
-    steps: int = Field(default=6, ge=0)
+    steps: int = Field(default=10, ge=0)
     tasks: int = Field(default=8, ge=1)
     """Groups with a learning signal per optimizer step."""
     group_size: int = Field(default=8, ge=2)
     max_oversample: float = Field(default=2.0, ge=1)
     """How many times `tasks` may be rolled out to fill a step."""
-    lr: float = 3e-4
+    lr: float = 2e-4
     warmup_steps: int = 1
-    max_tokens: int = 40
+    max_tokens: int = 32
     temperature: float = 1.0
     anchor_batch: int = Field(default=8, ge=0)
     """Imitation examples in every practice step, so that practice does not unlearn them; 0 leaves them out."""
@@ -151,10 +151,11 @@ class Train(Section):
 
 class Evaluation(Section):
     tasks: int = Field(default=200, ge=1)
-    seeds: int = Field(default=1, ge=1)
+    seeds: int = Field(default=3, ge=1)
     """Sampling seeds per task."""
-    temperature: float = 0.0
-    max_tokens: int = 40
+    temperature: float = 0.7
+    """As the day samples; at 0 all seeds are alike."""
+    max_tokens: int = 32
     memory_tasks: int = 64
     """Tasks on which the challenger is also run without memory."""
 

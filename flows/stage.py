@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from components.errors import NightshiftError, StoreError
+from components.errors import NightshiftError, StoreError, Unavailable
 from flows.resources import Resources
 from store import ledger
 from store.db import Conn, Database
@@ -33,6 +33,10 @@ Write: TypeAlias = Callable[[Conn], dict[str, Any]]
 
 class StageExpired(NightshiftError):
     """A stage ran past its deadline."""
+
+
+class NightFailed(NightshiftError):
+    """A night ended with stages that failed; the others are done."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class StageResult:
 
 
 def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> StageResult:
-    """Run `work` unless the ledger says it is done. Store errors pass through: they are retried above."""
+    """Run `work` unless the ledger says it is done. The store's absence passes through: it is retried above."""
     with r.db.connect() as conn:
         output = ledger.done(conn, stage.key)
     if output is not None:
@@ -100,7 +104,7 @@ def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> 
         with r.db.connect() as conn:
             output = write(conn)
             ledger.finish(conn, stage.key, output, datetime.now(UTC))
-    except StoreError:
+    except Unavailable:
         raise
     except (
         Exception

@@ -92,6 +92,10 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
         folder / "sft.json",
         lambda: _imitate_from(r, plan, plan.champion.adapter, folder / "sft", phases, "sft"),
     )
+    if not sft["samples"]:
+        left_out = f"none of {len(plan.bundle.examples)} examples can be shown to the policy"
+        line = f"trained nothing, because {left_out} (model.max_context {r.settings.model.max_context})"
+        return lambda _conn: {"line": line}
     made: list[tuple[Task, ReferenceSolution]] = []
     rounds = Rounds()
     if r.settings.environment and r.settings.train.rl.steps:

@@ -7,10 +7,11 @@ bundles differ in their data alone.
 """
 
 import asyncio
-from collections.abc import Sequence
-from itertools import cycle, islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, cycle, islice
 from statistics import fmean
 
+from components.errors import ModelCallError, RecordError
 from components.evaluation.replay import DecisionPoint, decision_points, match_scores
 from components.learner.learner import Learner, epochs
 from components.protocols import Engine, Renderer, Sampling
@@ -51,19 +52,32 @@ def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> d
 def predict(
     r: Resources, engine: Engine, renderer: Renderer, points: Sequence[DecisionPoint]
 ) -> dict[str, Message]:
-    """Decision point -> the action that the policy would take there, greedily."""
+    """Decision point -> the action that the policy would take there, greedily.
+
+    A point whose history the policy cannot be shown, as one that is too long, has no prediction.
+    """
     tools = tools_of(r)
     sampling = Sampling(max_tokens=r.settings.evaluation.max_tokens, temperature=0.0)
+    unseen: list[str] = []
 
     async def run() -> dict[str, Message]:
         turnstile = asyncio.Semaphore(r.settings.engine.slots)
 
-        async def one(point: DecisionPoint) -> tuple[str, Message]:
+        async def one(point: DecisionPoint) -> Iterator[tuple[str, Message]]:
             async with turnstile:
-                prompt = renderer.prompt(point.context, tools)
-                drawn = await engine.sample(prompt, sampling)
-            return point.id, renderer.parse(drawn.completion_ids).message
+                try:
+                    prompt = renderer.prompt(point.context, tools)
+                    drawn = await engine.sample(prompt, sampling)
+                except (ModelCallError, RecordError) as error:
+                    unseen.append(str(error))
+                    return iter(())
+            return iter([(point.id, renderer.parse(drawn.completion_ids).message)])
 
-        return dict(await asyncio.gather(*(one(point) for point in points)))
+        return dict(chain.from_iterable(await asyncio.gather(*map(one, points))))
 
-    return asyncio.run(run())
+    predictions = asyncio.run(run())
+    if unseen:
+        r.log(
+            f"{len(unseen)} of {len(points)} decision points have no prediction, first: {unseen[0]}"
+        )
+    return predictions

@@ -35,7 +35,7 @@ def has_tokens(trajectory: Trajectory) -> bool:
 
 def without_tokens(trajectory: Trajectory) -> Trajectory:
     turns = tuple(
-        dataclasses.replace(turn, prompt_ids=None, completion_ids=None, logprobs=None)
+        turn if _streams(turn) == NOTHING else dataclasses.replace(turn, **NOTHING._asdict())
         for turn in trajectory.turns
     )
     return dataclasses.replace(trajectory, turns=turns)

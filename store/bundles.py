@@ -38,8 +38,9 @@ REASONS = """
 select reason, count(*) from bundle_item where bundle_id = %s and not kept group by 1 order by 2 desc, 1
 """
 FATES = """
-select trajectory_id, count(*) filter (where kept), min(reason) filter (where not kept) from bundle_item
-where bundle_id = %s and trajectory_id = any(%s) group by 1
+select trajectory_id, count(*) filter (where kept), min(reason) filter (where not kept),
+    max((example ->> 'weight')::float8) filter (where kept)
+from bundle_item where bundle_id = %s and trajectory_id = any(%s) group by 1
 """
 USING = "select distinct bundle_id from bundle_item where trajectory_id = %s and kept order by 1"
 
@@ -70,6 +71,8 @@ class Fate(NamedTuple):
     """Examples from it."""
     reason: str | None
     """Why it was dropped, or None when it was not."""
+    weight: float | None = None
+    """Of its heaviest example."""
 
 
 def put(conn: Conn, bundle: Bundle, agent: str, night: str) -> bool:
@@ -151,7 +154,7 @@ def reasons(conn: Conn, bundle_id: str) -> dict[str, int]:
 def fates(conn: Conn, bundle_id: str, trajectory_ids: Sequence[str]) -> dict[str, Fate]:
     """What became of these trajectories in a bundle; one that the strategy never saw is not there."""
     rows = conn.execute(FATES, (bundle_id, list(trajectory_ids)))
-    return {key: Fate(num_kept, reason) for key, num_kept, reason in rows}
+    return {key: Fate(*fate) for key, *fate in rows}
 
 
 def using(conn: Conn, trajectory_id: str) -> list[str]:

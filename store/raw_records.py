@@ -6,7 +6,7 @@ again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from psycopg.errors import UniqueViolation
 
@@ -62,7 +62,7 @@ def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> Writt
     return Written(len(rows), [record for record, row in pairs if ALTERED not in row[-1]])
 
 
-def _row(record: RawRecord, uri: str, agent: str) -> tuple[object, ...]:
+def _row(record: RawRecord, uri: str, agent: str) -> tuple[Any, ...]:
     """The columns; the marks, which say whether anything had to be replaced, come last."""
     payload, altered = clean_json(record.payload)
     conversation_id = clean_text(record.conversation_id)

@@ -7,7 +7,8 @@ process of its own, killed by SIGKILL at a random moment of the undisturbed dura
 may finish. Every row of every table, the registry and the bytes of the challenger's adapter must be the same (what is
 left out is named in tests/night_rows.py). Exit status 1 on any difference.
 
-The night processes are forked from one that has the libraries loaded, so that moments fall into the stages' work.
+The killed processes are forked from one that has the libraries loaded, so that moments fall into the stages' work; the
+undisturbed night and the last one start afresh, each with string hashes of its own.
 """
 
 import argparse
@@ -20,7 +21,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -52,9 +54,7 @@ class Project:
     """Where its output goes."""
 
     def settings(self) -> Settings:
-        return load_settings(
-            self.config, None, self.overrides, {"NIGHTSHIFT_HOME": str(self.home)}
-        )
+        return load_settings(self.config, None, self.overrides, {"NIGHTSHIFT_HOME": str(self.home)})
 
 
 class Mark(NamedTuple):
@@ -118,7 +118,9 @@ def tell_marks(project: Project, answer: Any) -> None:
     first = min((row.started_at for row in found), default=None)
     answer.send(
         [
-            Mark(row.stage, row.status, (row.started_at - first).total_seconds(), row.seconds or 0.0)
+            Mark(
+                row.stage, row.status, (row.started_at - first).total_seconds(), row.seconds or 0.0
+            )
             for row in found
             if first is not None
         ]
@@ -162,19 +164,25 @@ class Nights:
         self.context: ForkServerContext = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(LOADED))
 
-    def start(self, function: Callable[..., None], project: Project) -> tuple[ForkServerProcess, Any]:
-        """The running process, and where its answer comes out. Returns once it began, if it says so."""
-        out, into = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=function, args=(project, into))
+    def start(
+        self, function: Callable[..., None], project: Project, afresh: bool = False
+    ) -> tuple[BaseProcess, Any]:
+        """The running process, and where its answer comes out; a night has begun.
+
+        `afresh`: as an interpreter of its own, which loads everything again.
+        """
+        context = multiprocessing.get_context("spawn") if afresh else self.context
+        out, into = context.Pipe(duplex=False)
+        process = context.Process(target=function, args=(project, into))
         process.start()
         into.close()
         if function is run_night:
             _receive(out)
         return process, out
 
-    def run(self, function: Callable[..., None], project: Project) -> float:
+    def run(self, function: Callable[..., None], project: Project, afresh: bool = False) -> float:
         """Run to the end; its duration in seconds."""
-        process, _ = self.start(function, project)
+        process, _ = self.start(function, project, afresh)
         begun = time.monotonic()
         process.join()
         _check(process.exitcode, function, project)
@@ -202,7 +210,7 @@ def _check(status: int | None, function: Callable[..., None], project: Project) 
         raise SystemExit(f"{function.__name__} ended with status {status}:\n{tail}")
 
 
-def kill(process: ForkServerProcess) -> None:
+def kill(process: BaseProcess) -> None:
     process.kill()
     process.join()
 
@@ -253,7 +261,7 @@ def kill_and_finish(
         kill(process)
         kills.append(Kill(moment, running(nights.ask(tell_marks, project))))
         print(f"  killed at {moment:6.2f} s, in {kills[-1].stage}", flush=True)
-    nights.run(run_night, project)
+    nights.run(run_night, project, afresh=True)
     return kills
 
 
@@ -297,10 +305,13 @@ def _compare(nights: Nights, project: Project, num: int, rng: Random) -> int:
     nights.run(run_day, project)
     nights.run(stop_server, project)
     _copy(project.home, day)
-    seconds = nights.run(run_night, project)
+    seconds = nights.run(run_night, project, afresh=True)
     course = Course(nights.ask(tell_marks, project), seconds)
     expected: State = nights.ask(tell_state, project)
-    print(f"undisturbed: {seconds:.1f} s, of them", *(f"{m.stage} {m.seconds:.1f}" for m in course.marks))
+    print(
+        f"undisturbed: {seconds:.1f} s, of them",
+        *(f"{m.stage} {m.seconds:.1f}" for m in course.marks),
+    )
     scale = 0.95
     while True:
         nights.run(stop_server, project)

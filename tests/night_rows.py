@@ -116,7 +116,10 @@ def differences(first: Rows, second: Rows) -> list[str]:
         ours, theirs = first.get(table, []), second.get(table, [])
         if ours == theirs:
             continue
-        only = [row for row in ours if row not in theirs], [row for row in theirs if row not in ours]
+        only = (
+            [row for row in ours if row not in theirs],
+            [row for row in theirs if row not in ours],
+        )
         lines.append(f"{table}: {len(ours)} rows and {len(theirs)}; {_first(*only)}")
     return lines
 

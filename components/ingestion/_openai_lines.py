@@ -12,8 +12,8 @@ Our choice: by 4, two users who open with the same words share a conversation; t
 marked as forks. Send an id to avoid this.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import orjson
 
@@ -31,6 +31,7 @@ FOREIGN_ANSWERS = {"content", "output", "candidates", "completion", "generation"
 TIME_KEYS = ("at", "timestamp", "created_at", "time")
 
 Line = Exchange | FeedbackLine
+Number = TypeVar("Number", int, float)
 
 
 def read_line(payload: Mapping[str, Any], record_id: str, marks: tuple[str, ...] = ()) -> Line:
@@ -195,11 +196,17 @@ def _answer(
         finish_reason=_text(choice.get("finish_reason")),
         usage=read_usage(response.get("usage")),
         latency_s=float(latency) if isinstance(latency, int | float) else None,
-        prompt_ids=tuple(map(int, prompt_ids)) if prompt_ids else None,
-        completion_ids=tuple(map(int, completion_ids)) if completion_ids else None,
-        logprobs=tuple(map(float, logprobs)) if logprobs and completion_ids else None,
+        prompt_ids=_all(int, prompt_ids) if prompt_ids else None,
+        completion_ids=_all(int, completion_ids) if completion_ids else None,
+        logprobs=_all(float, logprobs) if logprobs and completion_ids else None,
         policy_version=_version(payload, response),
     )
+
+
+def _all(kind: type[Number], values: Iterable[Any]) -> tuple[Number, ...]:
+    """The numbers as this kind; converting what is of this kind already would take most of a line's time."""
+    given = tuple(values)
+    return given if set(map(type, given)) == {kind} else tuple(map(kind, given))
 
 
 def _version(payload: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:

@@ -206,6 +206,10 @@ class Policy:
                 base_model_name_or_path=self.model_dir.name,
                 inference_mode=True,
             ).save_pretrained(str(folder))
+            # peft keeps the modules in a set, whose order differs between processes; equal adapters are equal files.
+            config = folder / ADAPTER_CONFIG
+            told = {**json.loads(config.read_text()), "target_modules": modules}
+            config.write_text(json.dumps(told, indent=2, sort_keys=True))
         else:
             self.model.save_pretrained(folder)
         for path in folder.iterdir():

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.bench.child import SideFailed
 from tests.bench.measure import Part, as_data, render
 from tests.bench.workload import Size
 
@@ -72,9 +73,12 @@ def measures(arguments: argparse.Namespace) -> dict[str, Callable[[], Part]]:
 
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
-    cpu = Path("/proc/cpuinfo").read_text().partition("model name\t: ")[2].partition("\n")[0]
+    about = Path("/proc/cpuinfo").read_text()
+    cpu = about.partition("model name\t: ")[2].partition("\n")[0]
+    flags = about.partition("flags\t")[2].partition("\n")[0].split()
     return {
         "cpu": cpu or platform.processor(),
+        "matrix_units": [flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags],
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": platform.platform(),
@@ -92,15 +96,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = machine()
     print(", ".join(f"{key} {value}" for key, value in about.items()), flush=True)
     done: list[Part] = []
+    failed: dict[str, str] = {}
     known = measures(arguments)
     for name in arguments.parts or PARTS:
         begun = time.monotonic()
-        done.append(known[name]())
+        try:
+            done.append(known[name]())
+        except SideFailed as error:  # the other parts are worth having all the same
+            failed[name] = str(error)
+            print(f"\n{name} failed: {error}", file=sys.stderr, flush=True)
+            continue
         print(f"\n{render(done[-1])}\n  took {time.monotonic() - begun:.0f} s", flush=True)
     if arguments.json:
-        data = {"machine": about, "command": sys.argv, "parts": as_data(done)}
+        data = {"machine": about, "command": sys.argv, "parts": as_data(done), "failed": failed}
         arguments.json.write_text(json.dumps(data, indent=1))
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -21,9 +21,15 @@ class SideFailed(RuntimeError):
     """A measured process ended with an error."""
 
 
-def call(function: str, arguments: dict[str, Any], threads: int, core: int | None = None) -> Any:
+def call(
+    function: str,
+    arguments: dict[str, Any],
+    threads: int,
+    core: int | None = None,
+    variables: dict[str, str] | None = None,
+) -> Any:
     """Run `module:function` in a process of its own, pinned to a core when one is named."""
-    return answer_of(command(function, arguments, core), threads)
+    return answer_of(command(function, arguments, core), threads, variables)
 
 
 def command(function: str, arguments: dict[str, Any], core: int | None = None) -> list[str]:
@@ -31,13 +37,15 @@ def command(function: str, arguments: dict[str, Any], core: int | None = None) -
     return [sys.executable, "-m", "tests.bench.child", function, json.dumps(arguments), *pinned]
 
 
-def answer_of(words: list[str], threads: int) -> Any:
+def answer_of(words: list[str], threads: int, variables: dict[str, str] | None = None) -> Any:
     """The JSON in the last line that a command prints.
 
     Raises:
         SideFailed: it ended with an error, which is quoted.
     """
-    done = subprocess.run(words, cwd=ROOT, env=environment(threads), capture_output=True, text=True)
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment(threads, variables), capture_output=True, text=True
+    )
     if done.returncode != 0:
         raise SideFailed(
             f"{' '.join(words[:4])} ended with {done.returncode}:\n{done.stderr[-3000:]}"
@@ -45,7 +53,7 @@ def answer_of(words: list[str], threads: int) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(threads: int, variables: dict[str, str] | None = None) -> dict[str, str]:
     """Variables of a measured process.
 
     Compiled modules are kept, as they are on any machine but one told otherwise: compiling the libraries at every start
@@ -54,7 +62,7 @@ def environment(threads: int) -> dict[str, str]:
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     kept = {"PYTHONPYCACHEPREFIX": str(ROOT / ".nightshift" / "bytecode"), "HF_HUB_OFFLINE": "1"}
     own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {**own, **limits, **kept}
+    return {**own, **limits, **kept, **(variables or {})}
 
 
 def last_core() -> int:

@@ -31,29 +31,43 @@ CONFIG = child.ROOT / "tests" / "flows" / "tiny.toml"
 
 
 def measure(rounds: int = 3) -> Part:
+    answers: dict[str, list[dict[str, Any]]] = {"flow": [], "direct": [], "command": []}
     with _project() as home:
         _command(home, "day")
-        first = child.call("tests.bench.orchestration:run", _arguments(home, "flow"), 1)
+        first = _worked(home, "flow")
         check_stages(first["stages"])
-        flow, direct, command = [], [], []
         for _ in range(rounds):
-            flow.append(child.call("tests.bench.orchestration:run", _arguments(home, "flow"), 1))
-            direct.append(
-                child.call("tests.bench.orchestration:run", _arguments(home, "direct"), 1)
-            )
+            answers["flow"].append(_worked(home, "flow"))
+            answers["direct"].append(_worked(home, "direct"))
             begun = time.perf_counter()
             _command(home, "night", "--date", NIGHT)
-            command.append(time.perf_counter() - begun)
+            answers["command"].append({"seconds": time.perf_counter() - begun})
+    return summarise(first, answers)
+
+
+def _worked(home: Path, way: str) -> dict[str, Any]:
+    arguments = {"model": str(home / "tiny"), "way": way}
+    variables = {"NIGHTSHIFT_HOME": str(home)}
+    return child.call("tests.bench.orchestration:run", arguments, 1, variables=variables)
+
+
+def summarise(first: dict[str, Any], answers: dict[str, list[dict[str, Any]]]) -> Part:
+    """`first`: the night when its stages ran; `answers`: by way, the nights after it."""
+
+    def figure(name: str, key: str, *ways: str) -> Figure:
+        return Figure(name, "s", tuple(each[key] for way in ways for each in answers[way]))
+
     inside = sum(seconds for _, seconds in first["stages"].values())
     figures = (
-        _figure("first night: flow less its stages", [first["night_s"] - inside]),
-        _figure("done night as a Prefect flow", [each["night_s"] for each in flow]),
-        _figure("done night, stages called directly", [each["night_s"] for each in direct]),
-        _figure("imports of a night", [each["imports_s"] for each in (*flow, *direct)]),
-        _figure("whole command on the done night", command),
+        Figure("first night, flow less its stages", "s", (first["night_s"] - inside,)),
+        figure("done night as a Prefect flow", "night_s", "flow"),
+        figure("done night, stages called directly", "night_s", "direct"),
+        figure("imports of a night", "imports_s", "flow", "direct"),
+        figure("whole command on the done night", "seconds", "command"),
     )
+    whole = f"{NIGHT_S:.0f} s, a night of the profile cpu"
     ratios = tuple(
-        Ratio(each.name, "-", f"of a night of {NIGHT_S:.0f} s", each.median / NIGHT_S, at_most=aim)
+        Ratio(each.name, whole, "of the time", each.median / NIGHT_S, at_most=aim)
         for each, aim in zip(figures, (AIM, AIM, None, None, None), strict=True)
     )
     facts = {
@@ -62,38 +76,29 @@ def measure(rounds: int = 3) -> Part:
             name: round(seconds, 2) for name, (_, seconds) in first["stages"].items()
         },
     }
-    setup = f"a night of a tiny model, stages of seconds; {rounds} processes a side"
+    setup = f"a night of a tiny model, stages of seconds; {len(answers['flow'])} processes a side"
     return Part("orchestration", setup, figures, ratios, facts)
 
 
-def _figure(name: str, values: list[float]) -> Figure:
-    return Figure(name, "s", tuple(values))
-
-
 def run(arguments: dict[str, Any]) -> dict[str, Any]:
-    """One night in this process: `way` is `flow` (Prefect) or `direct`."""
-    home = Path(arguments["home"])
-    os.environ["NIGHTSHIFT_HOME"] = str(home)
+    """The night of the home that `NIGHTSHIFT_HOME` names; `way` is `flow` (Prefect) or `direct`."""
     begun = time.perf_counter()
     from flows.quiet import hush
 
-    hush(home)
+    hush(Path(os.environ["NIGHTSHIFT_HOME"]))
     from flows import nightly
     from flows.settings import load_settings
 
     imports_s = time.perf_counter() - begun
-    overrides = (_model(home),)
+    overrides = (_override(arguments["model"]),)
     begun = time.perf_counter()
     if arguments["way"] == "flow":
         nightly.nightly(night=NIGHT, config=str(CONFIG), overrides=overrides)
     else:
         nightly.work_night(load_settings(CONFIG, None, overrides), NIGHT)
     night_s = time.perf_counter() - begun
-    return {
-        "imports_s": imports_s,
-        "night_s": night_s,
-        "stages": _stages(load_settings(CONFIG, None, overrides)),
-    }
+    stages = _stages(load_settings(CONFIG, None, overrides))
+    return {"imports_s": imports_s, "night_s": night_s, "stages": stages}
 
 
 def _stages(settings: Any) -> dict[str, list[Any]]:
@@ -131,18 +136,15 @@ def _project() -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _model(home: Path) -> str:
-    return f"model.name={str(home / 'tiny')!r}"
-
-
-def _arguments(home: Path, way: str) -> dict[str, Any]:
-    return {"home": str(home), "way": way}
+def _override(model: str) -> str:
+    return f"model.name={model!r}"
 
 
 def _command(home: Path, *words: str) -> None:
     """`nightshift ...` for this project, as an operator starts it."""
-    environ = {**child.environment(1), "NIGHTSHIFT_HOME": str(home)}
-    start = [sys.executable, "-m", "flows.cli", "--config", str(CONFIG), "--set", _model(home)]
+    environ = child.environment(1, {"NIGHTSHIFT_HOME": str(home)})
+    model = _override(str(home / "tiny"))
+    start = [sys.executable, "-m", "flows.cli", "--config", str(CONFIG), "--set", model]
     done = subprocess.run(
         [*start, *words], cwd=child.ROOT, env=environ, capture_output=True, text=True
     )

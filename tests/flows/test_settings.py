@@ -70,6 +70,15 @@ def test_the_environment_says_where_things_are(tmp_path: Path) -> None:
     assert settings.store.database_url == "postgresql://x"
 
 
+def test_an_environment_can_be_switched_off(tmp_path: Path) -> None:
+    assert load_settings(write(tmp_path, ""), environ={}).environment is not None
+    assert load_settings(write(tmp_path, "environment = false"), environ={}).environment is None
+    given = load_settings(write(tmp_path, ""), overrides=("environment=false",), environ={})
+    assert given.environment is None
+    with pytest.raises(ConfigError, match="setting 'environment'"):
+        load_settings(write(tmp_path, "environment = true"), environ={})
+
+
 def test_merge_does_not_touch_its_arguments() -> None:
     low, high = {"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}
     assert merge(low, high) == {"a": {"b": 3, "c": 2}}

@@ -83,8 +83,8 @@ def test_bundles(conn: Conn) -> None:
     short = bundles.page(conn, "b-1", False, limit=1, offset=1, reason="too short")
     assert [item.trajectory_id for item in short] == ["t-7"]
     assert bundles.fates(conn, "b-1", ["t-1", "t-9", "t-6"]) == {
-        "t-1": (1, None),
-        "t-9": (0, "duplicate"),
+        "t-1": (1, None, 0.5),
+        "t-9": (0, "duplicate", None),
     }
     assert bundles.reasons(conn, "b-1") == {"too short": 2, "duplicate": 1}
     assert bundles.recent(conn, "desk") == [("b-1", "2026-01-31", "s-1", 3, 3)]

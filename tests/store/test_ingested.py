@@ -64,6 +64,21 @@ def test_same_records_again_add_nothing(conn: Conn) -> None:
     assert raw_records.count(conn, "desk") == 3
 
 
+def test_records_at_hand_are_not_read_back(conn: Conn) -> None:
+    """Of a batch, what is new and stored as given is at hand: not r1, known before, not r2, altered by storing."""
+    earlier = record("r1", {"a": 1})
+    assert raw_records.put(conn, [earlier], "a.jsonl", "desk").at_hand == [earlier]
+    fresh = record("r3", {"c": 3}, start=20)
+    batch = [record("r1", {"a": 1}, start=50), record("r2", {"b": "\0"}, start=10), fresh]
+    written = raw_records.put(conn, batch, "a.jsonl", "desk")
+    assert written == (2, [fresh])
+    found = raw_records.of_conversations(conn, "desk", "openai_chat", ["c"], written.at_hand)["c"]
+    assert [item.id for item in found] == ["r1", "r2", "r3"]
+    assert found[0].start == 0  # as it was stored first
+    assert found[1].payload == {"b": "\ufffd"}
+    assert found[2] is fresh
+
+
 def test_nul_and_half_pairs_are_stored_readable(conn: Conn) -> None:
     """Three records: NUL in key and value, half a pair, and a whole pair that is left alone."""
     lines = [

@@ -116,7 +116,8 @@ def _told(fate: Fate | None) -> str:
     if fate is None:
         return "not looked at"
     if fate.num_kept:
-        return f"kept, {fmt.plural(fate.num_kept, 'example')}"
+        weight = "" if fate.weight in (None, 1.0) else f", weight {fmt.number(fate.weight)}"
+        return f"kept, {fmt.plural(fate.num_kept, 'example')}{weight}"
     return f"left out: {fmt.gist(fate.reason or '', 90)}"
 
 
@@ -124,6 +125,8 @@ def _change_row(item: Decided, then: dict[str, Fate], now: dict[str, Fate]) -> l
     old, new = then.get(item.trajectory_id), now.get(item.trajectory_id)
     moved = "→ taken out" if _is_in(old) and _is_out(new) else ""
     moved = "→ brought back" if _is_out(old) and _is_in(new) else moved
+    if old is not None and new is not None and _is_in(old) and _is_in(new):
+        moved = "→ weighed anew" if old.weight != new.weight else moved
     verdict = fmt.VERDICTS[item.verdict]
     return [
         fmt.gist(item.summary, 90),

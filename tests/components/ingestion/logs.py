@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def records_of(reader: Reader, data: bytes) -> list[RawRecord]:
 
 
 def conversations(reader: Reader, records: Sequence[RawRecord]) -> list[Trajectory]:
-    """The trajectories, each checked to be the same for other orders and repetitions, and to survive storage."""
+    """The trajectories, each checked to be the same for other orders, repetitions and stored records, and to survive
+    storage."""
     by_id: dict[str, list[RawRecord]] = {}
     for record in records:
         by_id.setdefault(record.conversation_id, []).append(record)
@@ -41,6 +43,8 @@ def conversations(reader: Reader, records: Sequence[RawRecord]) -> list[Trajecto
         for order in itertools.islice(itertools.permutations(group), 6):
             assert reader.assemble([*order, group[0]], "desk") == trajectory
         assert load(Trajectory, dump(trajectory)) == trajectory
+        stored = [replace(record, meaning=None) for record in group]
+        assert reader.assemble(stored, "desk") == trajectory
         made.append(trajectory)
     return made
 

@@ -340,6 +340,15 @@ def test_tokens_that_do_not_align_are_not_used() -> None:
     assert turn.action.marks == ("misaligned: 2 tokens, 1 logprobs",)
 
 
+def test_tokens_are_whole_numbers_and_logprobs_fractions() -> None:
+    """As some gateways write them: an id as 1.0 or "2", a log-probability of 0 as a whole number."""
+    odd = exchange([USER], said("x"), completion_ids=[1.0, "2"], prompt_ids=[0], logprobs=[0, -1.5])
+    (turn,) = one(READER, jsonl(odd)).turns
+    numbers = (*(turn.completion_ids or ()), *(turn.logprobs or ()))
+    assert numbers == (1, 2, 0.0, -1.5)
+    assert [type(number) for number in numbers] == [int, int, float, float]
+
+
 def test_engine_tokens_inside_the_response_are_read() -> None:
     """vLLM's own places: `prompt_token_ids`, `choices[0].token_ids`, `logprobs.content`."""
     line = exchange([USER], said("x"))
