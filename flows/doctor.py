@@ -1,14 +1,16 @@
 """`nightshift doctor` and `nightshift plugins`: what a night needs, checked; what there is to choose from."""
 
 import argparse
+import difflib
 import importlib.util
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from components import plugins as table
-from components.errors import NightshiftError
+from components.errors import ConfigError, NightshiftError
 from flows import policies
+from flows.checks import check_plugins, named
 from flows.ingest import log_paths
 from flows.resources import Resources, open_resources
 from flows.settings import Settings
@@ -45,7 +47,7 @@ def _guarded(name: str, check: Callable[[Resources], str], r: Resources) -> Find
 
 
 def _disk(settings: Settings) -> Finding:
-    place = settings.home if settings.home.exists() else settings.home.parent
+    place = next(each for each in (settings.home, *settings.home.parents) if each.exists())
     free = shutil.disk_usage(place).free / 2**30
     return Finding("disk", free >= MIN_FREE_GB, f"{free:.0f} GB free, {MIN_FREE_GB} needed")
 
@@ -59,12 +61,11 @@ def _model(settings: Settings) -> Finding:
 
 def _plugins(settings: Settings) -> Finding:
     try:
-        policies.versions(settings)
-        for part in settings.train.rl.credit:
-            table.make("credit", part.name, part.options)
+        check_plugins(settings)
     except NightshiftError as error:
         return Finding("plug-ins", False, str(error))
-    return Finding("plug-ins", True, f"recipe {settings.train.recipe!r} and its parts exist")
+    num = len(list(named(settings)))
+    return Finding("plug-ins", True, f"{num} named, recipe {settings.train.recipe!r}: all exist")
 
 
 def _tracking(r: Resources) -> str:
@@ -92,6 +93,12 @@ CHECKS: dict[str, Callable[[Resources], str]] = {
 
 def plugins(_settings: Settings, arguments: argparse.Namespace) -> int:
     """List plug-ins by stage, without importing them."""
+    if arguments.kind and arguments.kind not in table.kinds():
+        close = difflib.get_close_matches(arguments.kind, table.kinds(), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(
+            f"no stage named {arguments.kind!r}.{hint} Available: {', '.join(table.kinds())}"
+        )
     for kind in [arguments.kind] if arguments.kind else table.kinds():
         for info in table.describe(kind):
             print(f"{kind}/{info.name:<20}{info.summary}")

@@ -24,11 +24,12 @@ from prefect.tasks import exponential_backoff
 
 from components.errors import Unavailable
 from flows import policies, summary
+from flows.checks import check_plugins
 from flows.curate import curate
 from flows.evaluate import Memories, evaluate
 from flows.ingest import has_new_logs, ingest
 from flows.mine import mine
-from flows.nights import check_night, tonight
+from flows.nights import check_night, logical_date, tonight
 from flows.offer import offer
 from flows.promotion import carry_out
 from flows.remember import in_service, remember
@@ -139,11 +140,13 @@ def work_night(
     """Open everything, hold the night's lock, run its stages, write its summary.
 
     Raises:
+        ConfigError: the settings name a plug-in or an option that is not there; nothing began.
         NightFailed: some stages failed; the summary is written and says so.
         NightRunning: another process works on a night of this agent.
     """
     started = time.monotonic()
     die_at_once_when_terminated()
+    check_plugins(settings)
     with open_resources(settings) as r:
         night = check_night(night) if night else _tonight(r)
         with ledger.night_lock(r.db, settings.agent):
@@ -190,7 +193,7 @@ def _tonight(r: Resources) -> str:
     with r.db.connect() as conn:
         last = next(iter(nights.recent(conn, r.settings.agent, 1)), None)
     finished = last is not None and last.status == "done"
-    today = datetime.now(UTC).date()
+    today = logical_date(datetime.now(UTC), r.settings.schedule.timezone)
     return tonight(today, last.night if last else None, finished, has_new_logs(r))
 
 

@@ -1,15 +1,21 @@
-"""Which night is meant: a logical date, and a second or third night of the same date when more logs came in.
+"""Which night is meant: a logical date in the schedule's time zone, and a second or third night of the same date when more logs came in.
 
 `2026-11-30`, then `2026-11-30.2`, then `2026-11-30.3`: ids sort in time order. A night that did not finish is tonight
 still; a finished night stays tonight until new log bytes arrive, so running it again changes nothing.
 """
 
 import re
-from datetime import date
+from datetime import date, datetime
+from zoneinfo import ZoneInfo
 
 from components.errors import ConfigError
 
 NIGHT_ID = re.compile(r"\d{4}-\d{2}-\d{2}(\.[2-9])?")
+
+
+def logical_date(now: datetime, timezone: str) -> date:
+    """The local date at a moment: a clock that jumps in the night gives every day one night all the same."""
+    return now.astimezone(ZoneInfo(timezone)).date()
 
 
 def check_night(text: str) -> str:

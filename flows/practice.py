@@ -6,6 +6,7 @@ killed run goes on from the round that the state file names, with the same tasks
 """
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ from typing import Any
 
 from components import plugins
 from components.credit.order import assign
+from components.errors import RecordError
 from components.learner import checkpoint
 from components.learner.learner import Learner
 from components.learner.loss import LossSettings
 from components.memory.recall import memory_block
-from components.protocols import Curriculum, World
+from components.protocols import Curriculum, Reward, World
 from components.records import Group, MemoryEntry, Sample, Task, Trajectory
 from components.tokens import merge_prefixes
 from flows import policies
@@ -28,6 +30,7 @@ from flows.imitate import learner_settings
 from flows.remember import recall
 from flows.resources import Resources
 from flows.rollouts import Episodes, Practice, roll_out
+from flows.settings import Plugin
 from flows.stage import Deadline
 
 STATE = "rounds.json"
@@ -159,13 +162,48 @@ def uses_of(
 
 
 def rewarded(r: Resources, task: Task, trajectories: Sequence[Trajectory]) -> Group:
-    """A group with its reward channels filled."""
+    """A group with its reward channels filled; a reward that is no number is none.
+
+    Raises:
+        RecordError: a reward plug-in failed, or gave another number of rewards than there are trajectories.
+    """
     channels: dict[str, tuple[float | None, ...]] = {}
     for part in r.settings.train.rl.rewards:
-        channels[part.name] = plugins.make("rewards", part.name, part.options).score(
-            task, trajectories
+        rewards_G = _scored(part, task, trajectories)
+        odd = [
+            item.id
+            for item, value in zip(trajectories, rewards_G, strict=True)
+            if value is not None and not math.isfinite(value)
+        ]
+        if odd:
+            r.log(
+                f"reward plug-in {part.name!r} gave no finite number for {len(odd)} of {len(rewards_G)} "
+                f"trajectories of task {task.id!r}, first {odd[0]!r}: they count as not scored"
+            )
+        channels[part.name] = tuple(
+            value if value is not None and math.isfinite(value) else None for value in rewards_G
         )
     return Group(task, tuple(trajectories), channels)
+
+
+def _scored(
+    part: Plugin, task: Task, trajectories: Sequence[Trajectory]
+) -> tuple[float | None, ...]:
+    """What one reward plug-in says of a group."""
+    plug_in: Reward = plugins.make("rewards", part.name, part.options)
+    try:
+        rewards_G = tuple(plug_in.score(task, trajectories))
+    except Exception as error:
+        raise RecordError(
+            f"reward plug-in {part.name!r} failed on task {task.id!r}, trajectories "
+            f"{', '.join(repr(item.id) for item in trajectories[:3])}: {error!r}"
+        ) from error
+    if len(rewards_G) != len(trajectories):
+        raise RecordError(
+            f"reward plug-in {part.name!r} on task {task.id!r} must give one reward per trajectory: "
+            f"got {len(rewards_G)}, expected {len(trajectories)}"
+        )
+    return rewards_G
 
 
 def _credited(r: Resources, groups: Sequence[Group]) -> list[Sample]:

@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from components.errors import ConfigError
 
@@ -178,9 +179,20 @@ class Deadlines(Section):
     offer: float = 600
 
 
+def _known_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ValueError(
+            "no time zone of this name, expected for example 'Europe/Berlin'"
+        ) from error
+    return name
+
+
 class Schedule(Section):
     cron: str = "0 2 * * *"
-    timezone: str = "UTC"
+    timezone: Annotated[str, AfterValidator(_known_zone)] = "UTC"
+    """Name of the time zone of the cron line and of the nights' dates, for example `Europe/Berlin`."""
 
 
 def _none_when_off(value: Any) -> Any:

@@ -24,6 +24,7 @@ from components.errors import NightshiftError, StoreError, Unavailable
 from flows.resources import Resources
 from store import ledger
 from store.db import Conn, Database
+from store.files import NO_SPACE
 
 BEAT_S = 10.0
 
@@ -117,6 +118,8 @@ def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> 
 
 def _failed(r: Resources, stage: Stage, error: Exception, seconds: float) -> StageResult:
     cause = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        cause += ". Free space, then run the same night again"
     with r.db.connect() as conn:
         ledger.fail(conn, stage.key, cause, datetime.now(UTC))
     r.say(stage.name, f"failed: {cause}", seconds)

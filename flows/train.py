@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from components import plugins
 from components.records import Bundle, FailureMode, ReferenceSolution, Sample, Task
@@ -96,25 +96,10 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
         left_out = f"none of {len(plan.bundle.examples)} examples can be shown to the policy"
         line = f"trained nothing, because {left_out} (model.max_context {r.settings.model.max_context})"
         return lambda _conn: {"line": line}
-    made: list[tuple[Task, ReferenceSolution]] = []
-    rounds = Rounds()
-    if r.settings.environment and r.settings.train.rl.steps:
-        made = _propose(r, night)
-        policy = policies.load(r, sft["adapter"])
-        arena = Arena(
-            policies.world_of(r.settings),
-            [task for task, _ in made],
-            plan.revision,
-            imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision),
-        )
-        rounds = practise(r, policy, arena, folder / "rl", phases.deadline)
-        for step, figures in enumerate(rounds.curve, 1):
-            phases.run.log_metrics({f"rl/{key}": value for key, value in figures.items()}, step)
-        phases.run.log_figure(reward_curve(rounds.curve), "practice.png")
-        challenger = policies.keep(r, policy, _about(night, plan, "challenger"))
-    else:
-        policy = policies.load(r, sft["adapter"])
-        challenger = sft["adapter"]
+    policy = policies.load(r, sft["adapter"])
+    practised = _practise(r, night, plan, policy, (folder, phases))
+    made, rounds = practised.tasks, practised.rounds
+    challenger = practised.adapter or sft["adapter"]
     probe = _probe(r, policy, plan.bundle, plan.revision)
     sft_only = _sft_only(r, plan, sft["adapter"], folder, phases)
     output = {
@@ -142,6 +127,34 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
 
     shutil.rmtree(folder / "sft-only", ignore_errors=True)
     return write
+
+
+class Practised(NamedTuple):
+    tasks: list[tuple[Task, ReferenceSolution]]
+    rounds: Rounds
+    adapter: str | None
+    """None when nothing was practised."""
+
+
+def _practise(
+    r: Resources, night: str, plan: Plan, policy: Any, place: tuple[Path, Phases]
+) -> Practised:
+    """Reinforcement learning from the imitating policy, in place."""
+    if not (r.settings.environment and r.settings.train.rl.steps):
+        return Practised([], Rounds(), None)
+    folder, phases = place
+    made = _propose(r, night)
+    arena = Arena(
+        policies.world_of(r.settings),
+        [task for task, _ in made],
+        plan.revision,
+        imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision),
+    )
+    rounds = practise(r, policy, arena, folder / "rl", phases.deadline)
+    for step, figures in enumerate(rounds.curve, 1):
+        phases.run.log_metrics({f"rl/{key}": value for key, value in figures.items()}, step)
+    phases.run.log_figure(reward_curve(rounds.curve), "practice.png")
+    return Practised(made, rounds, policies.keep(r, policy, _about(night, plan, "challenger")))
 
 
 def _once(mark: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:

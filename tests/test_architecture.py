@@ -10,7 +10,17 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("components", "flows", "store", "ui")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 STAGES = sorted(path.parent.name for path in (ROOT / "components").glob("*/__init__.py"))
-SHARED = {"records", "protocols", "plugins", "serial", "errors", "llm", "tokens", "embedding", "call_formats"}
+SHARED = {
+    "records",
+    "protocols",
+    "plugins",
+    "serial",
+    "errors",
+    "llm",
+    "tokens",
+    "embedding",
+    "call_formats",
+}
 
 HOMES = {
     "prefect": ("flows",),
@@ -55,7 +65,9 @@ def test_imports_go_one_way(path: Path) -> None:
             assert top in MAY_IMPORT[package], f"{place(path)} imports {name}"
         if top in HOMES:
             homes = HOMES[top]
-            assert place(path).startswith(homes), f"{place(path)} imports {name}; its home is {homes}"
+            assert place(path).startswith(homes), (
+                f"{place(path)} imports {name}; its home is {homes}"
+            )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +84,9 @@ def test_stages_never_import_each_other(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=place)
 def test_modules_stay_small(path: Path) -> None:
-    limit = 600 if place(path) == "components/records.py" else 400  # the nouns are one file on purpose
+    limit = (
+        600 if place(path) == "components/records.py" else 400
+    )  # the nouns are one file on purpose
     lines = len(path.read_text().splitlines())
     assert lines <= limit, f"{place(path)} has {lines} lines, at most {limit}"
 
@@ -98,7 +112,9 @@ def test_no_hidden_inputs_below_flows(path: Path) -> None:
         return
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            assert (node.value.id, node.attr) not in {("os", "environ"), ("os", "getenv")}, place(path)
+            assert (node.value.id, node.attr) not in {("os", "environ"), ("os", "getenv")}, place(
+                path
+            )
 
 
 @pytest.mark.parametrize("path", FILES, ids=place)
@@ -120,7 +136,9 @@ def test_async_lives_in_four_places(path: Path) -> None:
     )
     if place(path).startswith(allowed):
         return
-    assert not any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(ast.parse(path.read_text())))
+    assert not any(
+        isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(ast.parse(path.read_text()))
+    )
 
 
 def test_components_have_no_module_beside_the_known_ones() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from components.errors import ConfigError, TrainingError
@@ -58,7 +59,7 @@ def save(folder: Path, learner: Learner) -> Path:
             _publish(unfinished, target)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise TrainingError(
             f"cannot write checkpoint {str(target)!r}: {error}. Earlier checkpoints stand; free space and run again"
         ) from error

@@ -21,12 +21,13 @@ from typing import Any, Literal, cast
 
 import torch
 from peft import LoraConfig
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as library_logging
 
-from components.errors import ConfigError
+from components.errors import ConfigError, TrainingError
 from components.learner import attention, lora
 from components.learner.head import PickLogprobs
 from components.learner.packing import Pack, pack
@@ -190,30 +191,40 @@ class Policy:
         return twin.requires_grad_(False).eval()
 
     def save_adapter(self, folder: Path) -> None:
-        """Write the adapter as peft does; a policy trained whole writes all its weights."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if self.has_adapter:
-            weights = {
-                name: each.cpu().contiguous() for name, each in lora.tensors(self.model).items()
-            }
-            save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-            modules = sorted({path.rsplit(".", 1)[-1] for path, _ in lora.adapters(self.model)})
-            LoraConfig(
-                r=self.settings.lora_rank,
-                lora_alpha=cast("int", self.settings.lora_alpha),
-                target_modules=modules,
-                task_type="CAUSAL_LM",
-                base_model_name_or_path=self.model_dir.name,
-                inference_mode=True,
-            ).save_pretrained(str(folder))
-            # peft keeps the modules in a set, whose order differs between processes; equal adapters are equal files.
-            config = folder / ADAPTER_CONFIG
-            told = {**json.loads(config.read_text()), "target_modules": modules}
-            config.write_text(json.dumps(told, indent=2, sort_keys=True))
-        else:
-            self.model.save_pretrained(folder)
-        for path in folder.iterdir():
-            path.chmod(0o644)
+        """Write the adapter as peft does; a policy trained whole writes all its weights.
+
+        Raises:
+            TrainingError: the disk refused.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.has_adapter:
+                self._write_adapter(folder)
+            else:
+                self.model.save_pretrained(folder)
+            for path in folder.iterdir():
+                path.chmod(0o644)
+        except (OSError, SafetensorError) as error:
+            raise TrainingError(
+                f"cannot write the adapter to {str(folder)!r}: {error}. Free space and run again"
+            ) from error
+
+    def _write_adapter(self, folder: Path) -> None:
+        weights = {name: each.cpu().contiguous() for name, each in lora.tensors(self.model).items()}
+        save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+        modules = sorted({path.rsplit(".", 1)[-1] for path, _ in lora.adapters(self.model)})
+        LoraConfig(
+            r=self.settings.lora_rank,
+            lora_alpha=cast("int", self.settings.lora_alpha),
+            target_modules=modules,
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.model_dir.name,
+            inference_mode=True,
+        ).save_pretrained(str(folder))
+        # peft keeps the modules in a set, whose order differs between processes; equal adapters are equal files.
+        config = folder / ADAPTER_CONFIG
+        told = {**json.loads(config.read_text()), "target_modules": modules}
+        config.write_text(json.dumps(told, indent=2, sort_keys=True))
 
     def load_adapter(self, folder: Path) -> None:
         """Take over the weights that `save_adapter` wrote.

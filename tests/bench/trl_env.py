@@ -12,6 +12,7 @@ from components.serial import digest
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements-trl.txt")
 FOLDER = ROOT / ".venv-trl"
+INSTALL = ("-m", "pip", "install", "--quiet", "--no-compile")
 
 
 def python_of(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Path:
@@ -22,10 +23,14 @@ def python_of(folder: Path = FOLDER, requirements: Path = REQUIREMENTS) -> Path:
     if mark.is_file() and mark.read_text() == made:
         return python
     print(f"installing {', '.join(pins(requirements))} into {folder}", file=sys.stderr)
-    _run(sys.executable, "-m", "venv", "--clear", str(folder))
-    install = (str(python), "-m", "pip", "install", "--quiet", "--no-compile")
-    _run(*install, torch_pin(requirements))
-    _run(*install, "--requirement", str(requirements))
+    folder.mkdir(parents=True, exist_ok=True)
+    # From inside the folder: pip would take the product's own packages in the working folder for installed ones.
+    for command in (
+        (sys.executable, "-m", "venv", "--clear", str(folder)),
+        (str(python), *INSTALL, torch_pin(requirements)),
+        (str(python), *INSTALL, "--requirement", str(requirements)),
+    ):
+        subprocess.run(command, check=True, cwd=folder)
     mark.write_text(made)
     return python
 
@@ -39,7 +44,3 @@ def torch_pin(requirements: Path = REQUIREMENTS) -> str:
     """The one line that names torch."""
     (found,) = (line for line in pins(requirements) if line.startswith("torch=="))
     return found
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True)

@@ -217,7 +217,9 @@ def test_segments_count_tokens_not_characters(compact):
     assert (parsed.segments[1].start, parsed.segments[1].end) == (3, 7)
 
 
-@pytest.mark.parametrize("text", ["I will get the order.", "Please use {this}.", "get order {now}", "{}"])
+@pytest.mark.parametrize(
+    "text", ["I will get the order.", "Please use {this}.", "get order {now}", "{}"]
+)
 def test_prose_is_a_reply(compact, text):
     parsed = compact.parse(emitted(text))
     assert (parsed.message.content, parsed.message.tool_calls, parsed.problem) == (text, (), None)

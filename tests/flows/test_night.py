@@ -1,7 +1,7 @@
 """A whole night: what it writes, that it writes it once, and that only one runs at a time."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +12,7 @@ from flows import policies
 from flows.splits import overlaps, said_by_user
 from store import bundles, ledger, memory, modes, nights, reports, strategies, tasks, trajectories
 from tests.flows.homes import Home, rows_of, versions_of
-from tests.kill_night import NIGHT
+from tests.kill_night import NIGHT, TINY
 from tests.night_rows import adapter_files, differences
 
 pytestmark = [pytest.mark.postgres, pytest.mark.network]
@@ -121,6 +121,37 @@ def test_a_second_night_is_refused_while_one_runs(home: Home) -> None:
     said = str(caught.value)
     assert re.search(r"'nightshift night, pid \d+ on \S+' since 2\d{3}-\d\d-\d\d", said)
     assert "run the same command again" in said
+
+
+@pytest.fixture(scope="session")
+def prefect() -> Iterator[None]:
+    """A Prefect server for the whole run."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=300):
+        yield
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_night_as_a_prefect_flow_leaves_the_same_rows_and_one_task_run_per_stage(
+    home: Home, one_night: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.nightly import nightly
+
+    for name in ("NIGHTSHIFT_HOME", "NIGHTSHIFT_DATABASE_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    overrides = home.options(f"home={str(home.folder)!r}")
+    assert nightly(night=NIGHT, config=str(TINY), overrides=overrides) == NIGHT
+    assert differences(rows_of(one_night), rows_of(home)) == []
+    assert versions_of(home) == versions_of(one_night)
+    with get_client(sync_client=True) as client:
+        runs = client.read_task_runs()
+        (flow_run,) = client.read_flow_runs()
+    assert flow_run.state_name == "Completed"
+    assert sorted(run.name.rsplit("-", 1)[0] for run in runs) == sorted(STAGES)
+    assert {run.state_name for run in runs} == {"Completed"}
 
 
 def test_lessons_are_recalled_into_the_prompts(one_night: Home) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from components.evaluation.replay import decision_points
@@ -22,7 +23,7 @@ from tests.kill_night import NIGHT
 pytestmark = pytest.mark.postgres
 
 NUM = 60
-ROOM = 12_000
+ROOM = 6000
 """Tokens, here bytes, that hold most of an airline conversation."""
 
 
@@ -131,11 +132,23 @@ def test_conversations_longer_than_the_context_train_nothing(
 def test_the_real_airline_log(
     night_of: Callable[..., Home], airline: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """96 conversations, 40 with reward 1, shown to a model with room for them."""
+    """96 conversations, 40 with reward 1, without the long policy page, shown to a model with room for them."""
+    episodes = orjson.loads(airline.read_bytes())
+    for each in episodes:
+        each["traj"][0]["content"] = each["traj"][0]["content"][:200]
+    log = tmp_path / "airline.json"
+    log.write_bytes(orjson.dumps(episodes))
     wide = tmp_path / "wide"
     shutil.copytree(tiny_model, wide)
     config = json.loads((wide / "config.json").read_text())
     (wide / "config.json").write_text(json.dumps(config | {"max_position_embeddings": ROOM}))
-    more = (f"model.name={str(wide)!r}", f"model.max_context={ROOM}", "engine.slots=4")
-    home = night_of(airline, *more, f"train.max_tokens_per_pack={ROOM}")
+    home = night_of(
+        log,
+        f"model.name={str(wide)!r}",
+        f"model.max_context={ROOM}",
+        f"train.max_tokens_per_pack={ROOM}",
+        "curation.score_steps=1",
+        "engine.slots=4",
+        "evaluation.max_tokens=2",
+    )
     check_night(home, 96, 40)

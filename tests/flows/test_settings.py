@@ -47,6 +47,7 @@ def test_the_users_file_wins_over_the_profile_and_an_override_over_both(tmp_path
         ("agent = 'Help Desk'", "setting 'agent'"),
         ("profile = 'cpuu'", "no profile named 'cpuu'. Did you mean 'cpu'?"),
         ("[train]\nrecipe = 'gpro'", "no recipe named 'gpro'. Did you mean 'grpo'?"),
+        ("[schedule]\ntimezone = 'Europe/Berln'", "setting 'schedule.timezone'"),
         ("not toml", "is not TOML"),
     ],
 )

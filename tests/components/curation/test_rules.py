@@ -1,5 +1,6 @@
 """The program editor: real edits of real code, valid and runnable."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -49,8 +50,8 @@ def test_effectiveness_adds_operators_aimed_at_the_failure() -> None:
     )
     assert child.motivating_cases == ("case-t0", "case-t1", "case-t2")
     assert child.lineage.engine == "rule"
-    added = [name for name in operators_of(child.source) if name not in operators_of(parent.source)]
-    assert added == ["segment_around", "reweight"]
+    added = Counter(operators_of(child.source)) - Counter(operators_of(parent.source))
+    assert added == {"segment_around": 1, "reweight": 1}
     diff = difference(parent.source, child.source)
     assert "+def segment_around(plan, test, after):" in diff
     assert not any(
@@ -141,7 +142,10 @@ def test_a_second_round_aims_at_new_failures() -> None:
     third = Rules().rewrite(second, other)
     assert third is not None
     assert third.stage == "effectiveness"
-    assert operators_of(third.source).count("reweight") == 2
+    aimed = operators_of(third.source).count("reweight") - operators_of(
+        strategy_zero().source
+    ).count("reweight")
+    assert aimed == 2
 
 
 def test_nothing_applies() -> None:

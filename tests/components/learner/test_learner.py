@@ -291,8 +291,8 @@ def test_unusable_sample_is_named(policy, change, error, match):
 
 
 def test_sample_longer_than_the_model_reads_is_refused(policy):
-    with pytest.raises(RecordError, match="600 tokens: expected 1 to 512"):
-        Learner(policy, FAST).update([demonstration([1] * 600, [0] * 599 + [1])])
+    with pytest.raises(RecordError, match="2100 tokens: expected 1 to 2048"):
+        Learner(policy, FAST).update([demonstration([1] * 2100, [0] * 2099 + [1])])
 
 
 @pytest.mark.parametrize(
