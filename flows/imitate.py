@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from components.errors import RecordError
-from components.learner import checkpoint
+from components.learner import checkpoint, heap
 from components.learner.learner import Learner, LearnerSettings, StepMetrics, epochs
 from components.protocols import Renderer
 from components.records import Bundle, Example, Sample
@@ -109,4 +109,5 @@ def imitate(
         done.append(learner.update(batch))
         if learner.step % CHECKPOINT_EVERY == 0:
             checkpoint.save(folder, learner)
+    heap.release()
     return learner.step, done

@@ -207,12 +207,11 @@ class _Chunk:
         written = raw_records.put(conn, records, self.uri, agent)
         tally.records += written.num_new
         tally.duplicates += len(records) - written.num_new
-        conversations = list(dict.fromkeys(record.conversation_id for record in records))
         stored = raw_records.of_conversations(
-            conn, agent, self.format, conversations, written.at_hand
+            conn, agent, self.format, written.conversations, written.at_hand
         )
         made: list[Trajectory] = []
-        for conversation in conversations:
+        for conversation in written.conversations:
             try:
                 made.append(self._assemble(reader, stored[conversation], agent))
             except RecordError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from components import plugins
-from components.errors import ConfigError
+from components.errors import ConfigError, StoreError
 from components.protocols import Engine, Renderer, World
 from components.tokens import ChatRenderer
 from flows.resources import Resources
@@ -144,10 +144,21 @@ def registry_of(r: Resources) -> Registry:
 
 
 def ensure_champion(r: Resources) -> Champion:
-    """The version that serves; the untrained base model before anything was promoted."""
+    """The version that serves; the untrained base model before anything was trained.
+
+    Raises:
+        StoreError: there are trained versions, but none is the champion; none is taken in its place.
+    """
     registry = registry_of(r)
     found = registry.resolve(r.settings.agent, "champion")
     if found is None:
+        trained = [each for each in registry.versions(r.settings.agent) if each.tags.get(ADAPTER)]
+        if trained:
+            raise StoreError(
+                f"agent {r.settings.agent!r} has no champion, though versions up to {trained[0].version} "
+                "were trained: its version or its alias was deleted. What serves now may go on; choose one "
+                "by 'nightshift promote --version N --reason \"...\"'"
+            )
         number = registry.register(r.settings.agent, _base_checkpoint(r), {ADAPTER: ""}, None)
         found = registry.promote(
             r.settings.agent,

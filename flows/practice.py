@@ -18,7 +18,7 @@ from typing import Any
 from components import plugins
 from components.credit.order import assign
 from components.errors import RecordError
-from components.learner import checkpoint
+from components.learner import checkpoint, heap
 from components.learner.learner import Learner
 from components.learner.loss import LossSettings
 from components.memory.recall import memory_block
@@ -71,6 +71,7 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
         groups, figures = _play_round(r, policy, arena, curriculum, rounds)
         samples = [*_credited(r, groups), *anchor_batch(r, arena.anchors, rounds.done)]
         metrics = learner.update(samples, zero_variance_rate=figures["zero_variance_rate"])
+        heap.release()
         rounds.done += 1
         rounds.learner_step = learner.step
         rounds.curve.append({**metrics.figures(), **figures})

@@ -92,7 +92,7 @@ class Curation(Section):
     """Nights of production whose trajectories a strategy sees."""
     heldout_share: float = Field(default=0.25, gt=0, lt=1)
     """Share of failures on which strategies are scored and which they never see."""
-    score_steps: int = Field(default=16, ge=1)
+    score_steps: int = Field(default=10, ge=1)
     """Optimizer steps of the micro-training that scores a strategy."""
     min_examples: int = 8
     """With fewer examples nothing is trained."""
@@ -116,11 +116,11 @@ class Sft(Section):
 
 
 class Rl(Section):
-    steps: int = Field(default=10, ge=0)
+    steps: int = Field(default=8, ge=0)
     tasks: int = Field(default=8, ge=1)
     """Groups with a learning signal per optimizer step."""
     group_size: int = Field(default=8, ge=2)
-    max_oversample: float = Field(default=2.0, ge=1)
+    max_oversample: float = Field(default=1.5, ge=1)
     """How many times `tasks` may be rolled out to fill a step."""
     lr: float = 2e-4
     warmup_steps: int = 1

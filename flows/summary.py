@@ -9,7 +9,7 @@ from components.serial import dump, load
 from flows.report import render
 from flows.resources import Resources
 from flows.stage import StageResult
-from store import modes, nights, reports
+from store import ledger, modes, nights, reports
 
 
 def summarise(
@@ -22,11 +22,13 @@ def summarise(
     with r.db.connect() as conn:
         found = [mode for mode in modes.of_agent(conn, r.settings.agent) if mode.counts.get(night)]
         stored = reports.get(conn, evaluated["report_id"]) if evaluated.get("report_id") else None
+        rows = [row for row in ledger.of_night(conn, night) if row.status == "done"]
+    spent = {row.stage: row.seconds or 0.0 for row in rows}
     decision = stored.decision if stored else None
     base = load(NightSummary, evaluated["summary"]) if "summary" in evaluated else _EMPTY
     return replace(
         base,
-        stages=tuple(_stage_line(result) for result in results),
+        stages=tuple(_stage_line(result, spent.get(result.name, 0.0)) for result in results),
         modes=tuple(
             ModeLine(mode.id, mode.name, mode.status, mode.counts[night]) for mode in found
         ),
@@ -52,9 +54,11 @@ def summarise(
 _EMPTY = NightSummary(stages=(), arms={}, paired={}, modes=(), lessons=(), rates={}, counts={})
 
 
-def _stage_line(result: StageResult) -> StageLine:
+def _stage_line(result: StageResult, spent: float) -> StageLine:
+    """How a stage went. `spent`: seconds of the run that did it, which may be an earlier one."""
     line = result.cause or result.output.get("line", result.status)
-    return StageLine(result.name, result.status, result.seconds, line)
+    seconds = spent if result.status == "unchanged" else result.seconds
+    return StageLine(result.name, result.status, seconds, line)
 
 
 def _counts(output: dict[str, dict[str, object]]) -> dict[str, int]:

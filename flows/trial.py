@@ -13,6 +13,7 @@ from statistics import fmean
 
 from components.errors import ModelCallError, RecordError
 from components.evaluation.replay import DecisionPoint, decision_points, match_scores
+from components.learner import heap
 from components.learner.learner import Learner, epochs
 from components.protocols import Engine, Renderer, Sampling
 from components.records import Bundle, Message, Trajectory
@@ -37,6 +38,7 @@ def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> d
     endless = cycle(epochs(samples, section.batch, steps, r.settings.seed))
     for batch in r.track(list(islice(endless, steps)), "trying a strategy"):
         learner.update(batch)
+    heap.release()
     chosen = list(heldout)[:MAX_HELDOUT]
     points = [point for trajectory in chosen for point in decision_points(trajectory)]
     engine = policies.engine_for(r, policy, f"trial-{bundle.id[:12]}")

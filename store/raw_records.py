@@ -40,6 +40,8 @@ class Written(NamedTuple):
     num_new: int
     at_hand: list[RawRecord]
     """New records that are stored exactly as they were given, in their order: nobody needs to read them back."""
+    conversations: list[str]
+    """Conversations with new records, as they were given, in their order; the others are what they were."""
 
 
 def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> Written:
@@ -53,13 +55,15 @@ def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> Writt
     place = clean_text(uri)
     new = [record for key, record in unique.items() if key not in known]
     rows = [_row(record, place, agent) for record in new]
+    grown = list(dict.fromkeys(record.conversation_id for record in new))
     try:
         with conn.transaction():
             copy_rows(conn, "raw_record", COLUMNS, rows)
     except UniqueViolation:  # another process wrote some of them meanwhile
-        return Written(insert_new(conn, "raw_record", COLUMNS, rows), [])
+        return Written(insert_new(conn, "raw_record", COLUMNS, rows), [], grown)
     pairs = zip(new, rows, strict=True)
-    return Written(len(rows), [record for record, row in pairs if ALTERED not in row[-1]])
+    at_hand = [record for record, row in pairs if ALTERED not in row[-1]]
+    return Written(len(rows), at_hand, grown)
 
 
 def _row(record: RawRecord, uri: str, agent: str) -> tuple[Any, ...]:

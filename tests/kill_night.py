@@ -4,7 +4,7 @@
 
 One day is made and copied. On the first copy a night runs undisturbed. On the second the same night is started in a
 process of its own, killed by SIGKILL at a random moment of the undisturbed duration, started again, and so on; then it
-may finish. Every row of every table, the registry and the bytes of the challenger's adapter must be the same (what is
+may finish. An undisturbed night in between gives the durations, and shows that two nights are alike at all. Every row of every table, the registry and the bytes of the challenger's adapter must be the same (what is
 left out is named in tests/night_rows.py). Exit status 1 on any difference.
 
 The killed processes are forked from one that has the libraries loaded, so that moments fall into the stages' work; the
@@ -286,6 +286,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _compare(nights, project, arguments.kills, Random(arguments.seed))
     finally:
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
         nights.run(stop_server, project)
         if arguments.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -302,33 +305,42 @@ def _project(folder: Path, config: Path | None) -> Project:
 
 def _compare(nights: Nights, project: Project, num: int, rng: Random) -> int:
     day = project.home.parent / "day"
+
+    def start_over() -> None:
+        nights.run(stop_server, project)
+        _copy(day, project.home)
+
     nights.run(run_day, project)
     nights.run(stop_server, project)
     _copy(project.home, day)
-    seconds = nights.run(run_night, project, afresh=True)
-    course = Course(nights.ask(tell_marks, project), seconds)
+    nights.run(run_night, project, afresh=True)
     expected: State = nights.ask(tell_state, project)
-    print(
-        f"undisturbed: {seconds:.1f} s, of them",
-        *(f"{m.stage} {m.seconds:.1f}" for m in course.marks),
-    )
+    start_over()
+    seconds = nights.run(run_night, project)
+    course = Course(nights.ask(tell_marks, project), seconds)
+    told = ", ".join(f"{mark.stage} {mark.seconds:.1f}" for mark in course.marks)
+    print(f"undisturbed: {seconds:.1f} s, of them {told}", flush=True)
+    if _report("two undisturbed nights", expected, nights.ask(tell_state, project)):
+        return 1
     scale = 0.95
     while True:
-        nights.run(stop_server, project)
-        _copy(day, project.home)
+        start_over()
         moments = sorted(
             scale * rng.uniform(course.worked - seconds, course.worked) for _ in range(num)
         )
         kills = kill_and_finish(nights, project, moments, course)
         if kills is not None:
             break
-        scale *= 0.8
+        scale *= 0.9
         print("  the night finished before a kill: starting over with earlier moments", flush=True)
-    found: State = nights.ask(tell_state, project)
-    return _report(kills, expected, found)
+    print("\n  kill  moment  running")
+    for place, each in enumerate(kills, 1):
+        print(f"  {place:4d}  {each.moment:5.1f} s  {each.stage}")
+    return _report(f"{len(kills)} kills", expected, nights.ask(tell_state, project))
 
 
-def _report(kills: Sequence[Kill], expected: State, found: State) -> int:
+def _report(what: str, expected: State, found: State) -> int:
+    """Print the verdict; 1 where anything differs."""
     from tests.night_rows import differences
 
     lines = differences(expected.rows, found.rows)
@@ -336,12 +348,11 @@ def _report(kills: Sequence[Kill], expected: State, found: State) -> int:
         lines.append(f"registry: {expected.versions} and {found.versions}")
     if expected.adapter != found.adapter:
         lines.append(f"adapter: {expected.adapter} and {found.adapter}")
-    print("\n  kill  moment  running")
-    for place, kill in enumerate(kills, 1):
-        print(f"  {place:4d}  {kill.moment:5.1f} s  {kill.stage}")
     num = sum(map(len, expected.rows.values()))
-    print(f"\n{len(kills)} kills; {num} rows in {len(expected.rows)} tables compared")
-    print("\n".join(lines) if lines else "no difference")
+    print(
+        f"{what}: {num} rows in {len(expected.rows)} tables, the registry and the adapter compared"
+    )
+    print("\n".join(lines) if lines else "no difference", flush=True)
     return 1 if lines else 0
 
 

@@ -18,7 +18,7 @@ UNKNOWN = "–"
 VERDICTS = {"open": "○ open", "confirmed": "✓ confirmed", "dismissed": "✕ dismissed"}
 OUTCOMES = {True: "✓ succeeded", False: "✕ failed", None: "? not known"}
 MODE_STATUS = {
-    "new": "＋ new",
+    "new": "+ new",
     "growing": "↑ growing",
     "recurring": "↻ recurring",
     "mitigated": "↓ mitigated",

@@ -1,7 +1,8 @@
 """Freed memory goes back to the system.
 
 glibc keeps what each thread freed in an arena of that thread. A training step frees gigabytes in pieces of many sizes,
-so without this a process grows to the sum of its threads' largest moments.
+so without this a process grows to the sum of its threads' largest moments. To be called between phases, not between
+steps: the next step touches the same pages again.
 """
 
 import ctypes

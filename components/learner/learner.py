@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from components.errors import ConfigError, TrainingError
-from components.learner import heap
 from components.learner import loss as terms
 from components.learner.head import PickLogprobs
 from components.learner.loss import LossSettings, Normalizers
@@ -131,7 +130,6 @@ class Learner:
             grad_norm = self._apply()
         finally:
             self.optimizer.zero_grad(set_to_none=True)
-            heap.release()
         return replace(
             metrics_of(sums),
             step=self.step,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from components.records import NightSummary
+from components.serial import load
 from flows.resources import Resources
-from store import ledger
+from store import ledger, nights
 from tests.flows.homes import Home, rows_of, versions_of
 from tests.kill_night import NIGHT, TINY, Nights, Project, kill, run_night
 from tests.night_rows import differences
@@ -72,7 +74,14 @@ def test_a_killed_night_ends_like_an_undisturbed_one(
     assert versions_of(home) == versions_of(one_night)
     with home.open() as r:
         with r.db.connect() as conn:
-            attempts = {row.stage: row.attempts for row in ledger.of_night(conn, NIGHT)}
+            rows = ledger.of_night(conn, NIGHT)
+            night = nights.get(conn, NIGHT)
+        attempts = {row.stage: row.attempts for row in rows}
         assert attempts == dict.fromkeys(attempts, 1) | dict.fromkeys(MOMENTS, 2)
         assert "continuing from practice round 1" in project.log.read_text()
         assert list(r.work.iterdir()) == []  # no checkpoints of a training that is done
+    # The report tells how long each stage took, also of those that an earlier process did.
+    assert night is not None
+    told = load(NightSummary, night.summary).stages
+    assert [line.status for line in told] == [*["unchanged"] * 5, "done", "done"]
+    assert [line.seconds for line in told[:5]] == [row.seconds for row in rows[:5]]

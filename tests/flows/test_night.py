@@ -9,6 +9,7 @@ from components.errors import NightRunning
 from components.records import NightSummary
 from components.serial import load
 from flows import policies
+from flows.cli import main
 from flows.splits import overlaps, said_by_user
 from store import bundles, ledger, memory, modes, nights, reports, strategies, tasks, trajectories
 from tests.flows.homes import Home, rows_of, versions_of
@@ -152,6 +153,28 @@ def test_a_night_as_a_prefect_flow_leaves_the_same_rows_and_one_task_run_per_sta
     assert flow_run.state_name == "Completed"
     assert sorted(run.name.rsplit("-", 1)[0] for run in runs) == sorted(STAGES)
     assert {run.state_name for run in runs} == {"Completed"}
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_night_that_is_not_whole_ends_the_command_with_one(
+    nothing_yet: Home,
+    copy_of: Callable[..., Home],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No time to remember; the same night with time is whole, and the command ends with zero."""
+    for name in ("NIGHTSHIFT_HOME", "NIGHTSHIFT_DATABASE_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    home = copy_of(nothing_yet)
+    told = [part for each in home.options(f"home={str(home.folder)!r}") for part in ("--set", each)]
+    settings, night = ["--config", str(TINY), *told], ["night", "--date", NIGHT]
+    assert main([*settings, "--set", "deadlines.remember=0", *night]) == 1
+    assert "NightFailed: night 2026-11-30 is not whole" in capsys.readouterr().err
+    assert main([*settings, *night]) == 0
+    with home.open() as r, r.db.connect() as conn:
+        row = nights.get(conn, NIGHT)
+    assert row is not None
+    assert row.status == "done"
 
 
 def test_lessons_are_recalled_into_the_prompts(one_night: Home) -> None:

@@ -23,8 +23,8 @@ from tests.kill_night import NIGHT
 pytestmark = pytest.mark.postgres
 
 NUM = 60
-ROOM = 6000
-"""Tokens, here bytes, that hold most of an airline conversation."""
+ROOM = 3500
+"""Tokens, here bytes, that hold the shorter airline conversations."""
 
 
 def without_environment(home: Home, log: Path) -> Home:
@@ -148,7 +148,7 @@ def test_the_real_airline_log(
         f"model.max_context={ROOM}",
         f"train.max_tokens_per_pack={ROOM}",
         "curation.score_steps=1",
-        "engine.slots=4",
+        "engine.slots=8",
         "evaluation.max_tokens=2",
     )
     check_night(home, 96, 40)

@@ -12,11 +12,12 @@ from typing import Any
 import orjson
 import pytest
 
-from components.errors import ConfigError
+from components.errors import ConfigError, StoreError
 from components.records import NightSummary
 from components.serial import load
 from flows import policies
 from flows.ingest import ingest
+from flows.mine import mine
 from flows.stage import NightFailed
 from store import bundles, ledger, memory, nights, quarantine, trajectories
 from store.ledger import LedgerRow
@@ -273,6 +274,43 @@ def test_a_wrong_plug_in_stops_a_night_before_it_begins(home: Home) -> None:
         home.night(NIGHT, "train.rl.loss.clip_hihg=0.3")
     with home.open() as r, r.db.connect() as conn:
         assert nights.get(conn, NIGHT) is None
+
+
+def test_a_damaged_file_store_is_a_named_cause_not_a_crash(home: Home) -> None:
+    """The tokens of the day are gone: mining fails with the object's name, and works once they are back."""
+    with home.open() as r:
+        assert ingest(r, NIGHT).ok
+    objects = home.folder / "files" / "objects"
+    objects.rename(objects.with_name("away"))
+    with pytest.raises(NightFailed, match="mine: StoreError: no object"):
+        home.night(NIGHT)
+    made = summary_of(home)
+    assert [line.status for line in made.stages] == ["unchanged", "failed", *["skipped"] * 5]
+    objects.with_name("away").rename(objects)
+    with home.open() as r:
+        output = ingest(r, NIGHT).output
+        assert mine(r, NIGHT, output["state"]).status == "done"
+
+
+def test_a_champion_that_was_deleted_is_said_and_nothing_else_serves(
+    one_night: Home, copy_of: Callable[..., Home]
+) -> None:
+    """Version 2 exists and is not taken in place of the champion; a person's choice repairs it."""
+    home = copy_of(one_night)
+    with home.open() as r:
+        r.tracking.client.delete_model_version("nightshift-help-desk", "1")
+    with pytest.raises(StoreError, match="has no champion, though versions up to 2 were trained"):
+        home.do("flows.day:day")
+    with pytest.raises(StoreError, match="nightshift promote --version"):
+        home.night("2026-12-01")
+    with home.open() as r:
+        with r.db.connect() as conn:
+            assert nights.get(conn, "2026-12-01") is None
+        assert [each.version for each in policies.registry_of(r).versions("help-desk")] == ["2"]
+    told = {"version": "2", "override": True, "actor": "mara", "reason": "it was deleted"}
+    assert home.do("flows.operate:promote", **told) == 0
+    with home.open() as r:
+        assert policies.ensure_champion(r).version == "2"
 
 
 def run_night_on_a_small_disk(project: Project, answer: Any) -> None:

@@ -71,7 +71,8 @@ def test_records_at_hand_are_not_read_back(conn: Conn) -> None:
     fresh = record("r3", {"c": 3}, start=20)
     batch = [record("r1", {"a": 1}, start=50), record("r2", {"b": "\0"}, start=10), fresh]
     written = raw_records.put(conn, batch, "a.jsonl", "desk")
-    assert written == (2, [fresh])
+    assert written == (2, [fresh], ["c"])
+    assert raw_records.put(conn, batch, "b.jsonl", "desk") == (0, [], [])
     found = raw_records.of_conversations(conn, "desk", "openai_chat", ["c"], written.at_hand)["c"]
     assert [item.id for item in found] == ["r1", "r2", "r3"]
     assert found[0].start == 0  # as it was stored first

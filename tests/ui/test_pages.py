@@ -1,14 +1,17 @@
 """Every page opens on the fortnight and on an empty store, and says what it should."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from store import cases, nights
+from store import cases, nights, promotions
 from store.cases import CaseFilter
 from tests.ui.conftest import Desk, words_of
 from tests.ui.desk_logs import AGENT
 
 pytestmark = pytest.mark.postgres
 
+NOW = datetime(2026, 3, 15, 8, 0, tzinfo=UTC)
 PAGES = ("overview", "failures", "trajectories", "data", "memory", "promotion")
 
 
@@ -45,6 +48,20 @@ def test_the_overview_says_what_the_last_night_did_and_what_waits(desk: Desk) ->
     assert last.summary is not None
     assert figures["Failures found"] == str(last.summary["counts"]["cases"])
     assert figures["Against the champion"].startswith("+")
+
+
+def test_a_promoted_challenger_waits_no_longer(desk: Desk) -> None:
+    with desk.db.connect() as conn:
+        last = nights.recent(conn, AGENT, 1)[0]
+        assert last.challenger_version is not None
+        wish = promotions.Wish(
+            AGENT, "promote", last.champion_version, last.challenger_version, "ann", "better"
+        )
+        request = promotions.ask(conn, wish, NOW)
+        promotions.resolve(conn, request, "done", "is the champion", NOW)
+    app = desk.open()
+    wanted = f"Version {last.challenger_version} was promoted"
+    assert any(wanted in item.value for item in app.markdown)
 
 
 def test_a_failed_night_says_so(desk: Desk) -> None:

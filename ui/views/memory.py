@@ -152,7 +152,7 @@ def _show_changes(changes: list[Changed]) -> None:
         entry = after or before
         if entry is None:
             continue
-        sign = "＋ added" if before is None else "－ removed" if after is None else "± rewritten"
+        sign = "+ added" if before is None else "− removed" if after is None else "± rewritten"
         name = f"{sign}: {fmt.gist(entry.cue, 120)}"
         old = before.content if before else ""
         new = after.content if after else ""

@@ -83,7 +83,7 @@ def _waiting(conn: Conn, latest: Told) -> None:
         if st.button("Review failures", type="primary", disabled=not waiting):
             st.switch_page("views/failures.py")
     with second.container(border=True, height="stretch"):
-        title, text = _offer(latest)
+        title, text = _offer(conn, latest)
         if request is not None:
             title = f"A {request.action} was asked for"
             text = f"{request.actor}, {fmt.moment(request.requested_at)}: {request.reason}"
@@ -93,7 +93,15 @@ def _waiting(conn: Conn, latest: Told) -> None:
             st.switch_page("views/promotion.py")
 
 
-def _offer(latest: Told) -> tuple[str, str]:
+def _is_promoted(conn: Conn, night: Night) -> bool:
+    """Whether the night's challenger was made the champion since."""
+    return any(
+        (item.action, item.status, item.to_version) == ("promote", "done", night.challenger_version)
+        for item in promotions.recent(conn, session.agent())
+    )
+
+
+def _offer(conn: Conn, latest: Told) -> tuple[str, str]:
     night, summary = latest
     if summary is None or summary.accepted is None:
         return "No challenger tonight", "Nothing was offered; the champion goes on serving."
@@ -105,6 +113,8 @@ def _offer(latest: Told) -> tuple[str, str]:
     if pair is not None:
         low, high = fmt.points(pair.low), fmt.points(pair.high)
         by = f"{fmt.points(pair.difference)} against the champion (95% from {low} to {high})."
+    if summary.accepted and _is_promoted(conn, night):
+        return f"{version} was promoted", f"The gate had accepted it: {by}"
     if summary.accepted:
         return f"{version} waits for a person", f"The gate accepted it: {by}"
     failed = [item.name for item in summary.criteria if item.passed is not True]
