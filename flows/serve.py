@@ -1,6 +1,7 @@
 """Processes that stay: the review app, MLflow, the proxy, the engine, the schedule."""
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import uvicorn
 
 from components.capture.proxy import ProxyOptions, make_proxy
 from components.capture.sink import JsonlSink
+from components.errors import Unavailable
 from components.rollout.server import ServerOptions, make_server
 from flows import policies
 from flows.day import MODEL
@@ -46,10 +48,14 @@ def ui(settings: Settings, arguments: argparse.Namespace) -> int:
 
 
 def _serve_requests(r: Resources, app: "subprocess.Popen[bytes]") -> int:
-    """Carry out what is asked for in the app, until it ends."""
+    """Carry out what is asked for in the app, until it or this process is ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         while app.poll() is None:
-            carry_out(r)
+            try:
+                carry_out(r)
+            except Unavailable as error:
+                r.log(f"requests wait: {error}")
             time.sleep(REQUESTS_EVERY_S)
     finally:
         app.terminate()

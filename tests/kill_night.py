@@ -158,9 +158,13 @@ def stop_server(project: Project, _answer: Any) -> None:
 
 
 class Nights:
-    """Starts functions in processes that have the libraries loaded."""
+    """Starts functions in processes that have the libraries loaded.
 
-    def __init__(self) -> None:
+    `limit_s`: seconds after which one that should end is killed and reported; None waits.
+    """
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self.limit_s = limit_s
         self.context: ForkServerContext = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(LOADED))
 
@@ -184,14 +188,20 @@ class Nights:
         """Run to the end; its duration in seconds."""
         process, _ = self.start(function, project, afresh)
         begun = time.monotonic()
-        process.join()
+        self.wait(process)
         _check(process.exitcode, function, project)
         return time.monotonic() - begun
+
+    def wait(self, process: BaseProcess) -> None:
+        """Until it ended, or was killed because it did not."""
+        process.join(self.limit_s)
+        if process.is_alive():
+            kill(process)
 
     def ask(self, function: Callable[..., None], project: Project) -> Any:
         process, out = self.start(function, project)
         answer = _receive(out)
-        process.join()
+        self.wait(process)
         _check(process.exitcode, function, project)
         return answer
 

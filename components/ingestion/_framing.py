@@ -31,11 +31,9 @@ SHOWN = 300
 """Characters of rejected text that are kept."""
 BOM = b"\xef\xbb\xbf"
 UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
-TOKEN = re.compile(
-    rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")++|["\[\]{}]',
-    re.DOTALL,
-)
-"""A run without brackets outside strings, or one bracket, or the quote of a string that does not end."""
+# Not with possessive quantifiers: before Python 3.11.5 they lose matches (python/cpython#106052).
+TOKEN = re.compile(rb'[^"\[\]{}]+|"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{}]', re.DOTALL)
+"""A run without brackets, a string, one bracket, or the quote of a string that does not end."""
 SSE = (b"data:", b"event:", b":")
 
 

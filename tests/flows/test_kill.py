@@ -50,7 +50,7 @@ def project(home: Home, tmp_path: Path) -> Project:
 @pytest.fixture
 def killed(home: Home, project: Project) -> Iterator[Nights]:
     """After one kill in each of the stages."""
-    nights = Nights()
+    nights = Nights(LIMIT_S)
     with home.open() as r:
         for stage, has_come in MOMENTS.items():
             process, _ = nights.start(run_night, project)
