@@ -18,7 +18,7 @@ def ask(r: Resources, wish: promotions.Wish) -> str:
     """Ask and carry out at once, after whatever was asked before; what came of it.
 
     Raises:
-        PromotionRefused: the registry or the gate says no; the request is kept with the reason.
+        PromotionRefused: the registry says no; the request is kept with the reason.
     """
     carry_out(r)
     with r.db.connect() as conn:
