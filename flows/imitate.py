@@ -95,8 +95,9 @@ def imitate(
     Returns the number of steps taken in all, and the figures of those taken since the checkpoint.
     """
     section = r.settings.train.sft
-    learner = Learner(policy, learner_settings(r, section.lr, section.warmup_steps))
     batches = list(epochs(samples, section.batch, section.epochs, r.settings.seed))
+    rate = learner_settings(r, section.lr, section.warmup_steps, total_steps=len(batches) or None)
+    learner = Learner(policy, rate)
     found = checkpoint.latest(folder)
     for skipped in found.skipped:
         r.log(skipped.reason)

@@ -1,19 +1,21 @@
 """Practise: reinforcement learning on tasks aimed at tonight's failure modes.
 
-One round: choose tasks, roll out groups, keep those with a learning signal (and roll out more until the step is full or
-the limit is reached), assign credit, update. After each round the checkpoint and then a small state file are written; a
-killed run goes on from the round that the state file names, with the same tasks, seeds and weights.
+One round: choose tasks, roll out groups, keep those with a learning signal (and roll out more until the round is full or
+the limit is reached), assign credit, update: one or several optimizer steps, each on its share of the groups. Later steps
+of a round are a little off-policy, which the importance ratio and its clip account for. After each round the checkpoint
+and then a small state file are written; a killed run goes on from the round that the state file names, with the same
+tasks, seeds and weights.
 """
 
 import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from components import plugins
 from components.credit.order import assign
@@ -21,6 +23,7 @@ from components.errors import RecordError
 from components.learner import checkpoint, heap
 from components.learner.learner import Learner
 from components.learner.loss import LossSettings
+from components.learner.metrics import StepMetrics
 from components.memory.recall import memory_block
 from components.protocols import Curriculum, Reward, World
 from components.records import Group, MemoryEntry, Sample, Task, Trajectory
@@ -68,17 +71,53 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
     curriculum = plugins.make("curriculum", section.curriculum.name, section.curriculum.options)
     while rounds.done < section.steps:
         deadline.check(f"practice round {rounds.done + 1} of {section.steps}")
-        groups, figures = _play_round(r, policy, arena, curriculum, rounds)
-        samples = [*_credited(r, groups), *anchor_batch(r, arena.anchors, rounds.done)]
-        metrics = learner.update(samples, zero_variance_rate=figures["zero_variance_rate"])
+        played = _play_round(r, policy, arena, curriculum, rounds)
+        steps = [
+            learner.update(batch, zero_variance_rate=played.figures["zero_variance_rate"])
+            for batch in step_batches(r, played, arena.anchors, rounds.done)
+        ]
         heap.release()
         rounds.done += 1
         rounds.learner_step = learner.step
-        rounds.curve.append({**metrics.figures(), **figures})
-        if metrics.skipped:
-            r.log(f"practice round {rounds.done}: nothing applied, {metrics.skipped}")
+        rounds.curve.append({**_mean_figures(steps), **played.figures})
+        for metrics in steps:
+            if metrics.skipped:
+                r.log(f"practice round {rounds.done}: nothing applied, {metrics.skipped}")
         _save(folder, learner, rounds)
     return rounds
+
+
+def step_batches(
+    r: Resources, played: "Played", anchors: Sequence[Sample], done: int
+) -> list[list[Sample]]:
+    """The samples of each optimizer step of one round: its share of the groups, and anchors of its own."""
+    section = r.settings.train.rl
+    num = section.updates
+    solved = played.solved if section.hold_solved else []
+    return [
+        [
+            *_credited(r, played.admitted[index::num]),
+            *(sample for group in solved[index::num] for sample in _success_to_hold(group)),
+            *anchor_batch(r, anchors, done * num + index),
+        ]
+        for index in range(num)
+    ]
+
+
+def _success_to_hold(group: Group) -> list[Sample]:
+    """One trajectory of a group that is solved throughout, to be imitated."""
+    return [
+        replace(sample, ce_weights_T=tuple(float(sampled) for sampled in sample.action_mask_T))
+        for sample in merge_prefixes(group.trajectories_G[0])
+    ]
+
+
+def _mean_figures(steps: Sequence[StepMetrics]) -> dict[str, float]:
+    """The figures of a round's steps: their mean, and the number of the last step."""
+    rows = [step.figures() for step in steps if not step.skipped]
+    keys = {key for row in rows for key in row}
+    means = {key: fmean(row[key] for row in rows if key in row) for key in sorted(keys)}
+    return {**means, "step": float(steps[-1].step)}
 
 
 def practise_anchors(
@@ -86,7 +125,9 @@ def practise_anchors(
 ) -> None:
     """The imitation part of practice alone: the same batches in the same steps, no rollouts."""
     learner = _learner(r, policy)
-    for step in r.track(range(r.settings.train.rl.steps), "imitating, the branch without RL"):
+    section = r.settings.train.rl
+    num = section.steps * section.updates
+    for step in r.track(range(num), "imitating, the branch without RL"):
         deadline.check(f"imitating without RL, step {step + 1}")
         learner.update(anchor_batch(r, anchors, step))
 
@@ -94,12 +135,15 @@ def practise_anchors(
 def _learner(r: Resources, policy: Any) -> Learner:
     section = r.settings.train.rl
     loss = LossSettings(**section.loss)
-    return Learner(
-        policy,
-        learner_settings(
-            r, section.lr, section.warmup_steps, temperature=section.temperature, loss=loss
-        ),
+    rate = learner_settings(
+        r,
+        section.lr,
+        section.warmup_steps,
+        total_steps=section.steps * section.updates,
+        temperature=section.temperature,
+        loss=loss,
     )
+    return Learner(policy, rate)
 
 
 def anchor_batch(r: Resources, anchors: Sequence[Sample], step: int) -> list[Sample]:
@@ -111,9 +155,17 @@ def anchor_batch(r: Resources, anchors: Sequence[Sample], step: int) -> list[Sam
     return Random(f"{r.settings.seed}-anchors-{step}").sample(list(anchors), num)
 
 
+class Played(NamedTuple):
+    admitted: list[Group]
+    """Groups with a learning signal."""
+    solved: list[Group]
+    """The others whose every trajectory succeeded."""
+    figures: dict[str, float]
+
+
 def _play_round(
     r: Resources, policy: Any, arena: Arena, curriculum: Curriculum, rounds: Rounds
-) -> tuple[list[Group], dict[str, float]]:
+) -> Played:
     """Groups with a learning signal, and what was seen on the way to them."""
     section = r.settings.train.rl
     rng = Random(f"{r.settings.seed}-{rounds.done}")
@@ -121,10 +173,11 @@ def _play_round(
     engine = policies.engine_for(r, policy, version)
     renderer = policies.renderer_of(r, policy)
     admitted: list[Group] = []
+    solved: list[Group] = []
     played: list[Group] = []
     limit = int(section.tasks * section.max_oversample)
     while len(admitted) < section.tasks and len(played) < limit:
-        wanted = min(section.tasks - len(admitted), limit - len(played))
+        wanted = wave(section.tasks - len(admitted), limit - len(played), rounds)
         fresh = [task for task in arena.pool if task.id not in {g.task.id for g in played}]
         tasks = curriculum.select(fresh, wanted, rounds.success_rates, rng)
         if not tasks:
@@ -147,7 +200,18 @@ def _play_round(
             _learn_rates(rounds.success_rates, task, _success_rate(trajectories))
             if curriculum.can_admit(group):
                 admitted.append(group)
-    return admitted, _figures(played, admitted, engine)
+            elif all(item.outcome for item in trajectories):
+                solved.append(group)
+    return Played(admitted, solved, _figures(played, admitted, engine))
+
+
+def wave(missing: int, left: int, rounds: Rounds) -> int:
+    """How many tasks to roll out together, so that the missing groups have a signal: as in the round before, else half.
+
+    One large wave keeps the engine full; several small ones each wait for their longest episode.
+    """
+    share = 1 - rounds.curve[-1]["zero_variance_rate"] if rounds.curve else 0.5
+    return min(left, math.ceil(missing / max(share, 1 / left)))
 
 
 def uses_of(

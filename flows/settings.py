@@ -92,7 +92,7 @@ class Curation(Section):
     """Nights of production whose trajectories a strategy sees."""
     heldout_share: float = Field(default=0.25, gt=0, lt=1)
     """Share of failures on which strategies are scored and which they never see."""
-    score_steps: int = Field(default=10, ge=1)
+    score_steps: int = Field(default=20, ge=1)
     """Optimizer steps of the micro-training that scores a strategy."""
     min_examples: int = 8
     """With fewer examples nothing is trained."""
@@ -108,26 +108,33 @@ class Memory(Section):
 
 
 class Sft(Section):
-    epochs: int = Field(default=3, ge=0)
-    batch: int = Field(default=8, ge=1)
+    epochs: int = Field(default=4, ge=0)
+    batch: int = Field(default=4, ge=1)
     """Conversations per optimizer step."""
     lr: float = 1e-3
-    warmup_steps: int = 2
+    """Peak rate; it falls linearly towards zero after the warm-up."""
+    warmup_steps: int = 4
 
 
 class Rl(Section):
-    steps: int = Field(default=8, ge=0)
-    tasks: int = Field(default=8, ge=1)
-    """Groups with a learning signal per optimizer step."""
+    steps: int = Field(default=12, ge=0)
+    """Rounds of practice: roll out, assign credit, update."""
+    updates: int = Field(default=2, ge=1)
+    """Optimizer steps per round, each on its share of the round's groups."""
+    tasks: int = Field(default=14, ge=1)
+    """Groups with a learning signal per round."""
     group_size: int = Field(default=8, ge=2)
     max_oversample: float = Field(default=1.5, ge=1)
-    """How many times `tasks` may be rolled out to fill a step."""
+    """How many times `tasks` may be rolled out to fill a round."""
     lr: float = 2e-4
-    warmup_steps: int = 1
+    """Peak rate; it falls linearly towards zero after the warm-up. Three times as much unlearns more than it teaches."""
+    warmup_steps: int = 4
     max_tokens: int = 32
     temperature: float = 1.0
-    anchor_batch: int = Field(default=8, ge=0)
-    """Imitation examples in every practice step, so that practice does not unlearn them; 0 leaves them out."""
+    anchor_batch: int = Field(default=4, ge=0)
+    """Imitation examples in every optimizer step of practice, so that practice does not unlearn them; 0 leaves them out."""
+    hold_solved: bool = True
+    """Also imitate one trajectory of every task that all its rollouts solved: no advantage holds what always works."""
     pool: int = Field(default=256, ge=1)
     """Tasks proposed for the curriculum to choose from."""
     rewards: tuple[Plugin, ...] = (Plugin(name="verified"),)

@@ -122,7 +122,7 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
     def write(conn: Conn) -> dict[str, Any]:
         tasks.put(conn, [task for task, _ in made], night)
         references.put(conn, [solution for _, solution in made])
-        memory.note_uses(conn, rounds.uses)
+        memory.note_uses(conn, r.settings.agent, rounds.uses)
         return output
 
     shutil.rmtree(folder / "sft-only", ignore_errors=True)

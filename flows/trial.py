@@ -34,7 +34,8 @@ def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> d
         return {}
     section = r.settings.train.sft
     steps = r.settings.curation.score_steps
-    learner = Learner(policy, learner_settings(r, section.lr, section.warmup_steps))
+    rate = learner_settings(r, section.lr, section.warmup_steps, total_steps=steps)
+    learner = Learner(policy, rate)
     endless = cycle(epochs(samples, section.batch, steps, r.settings.seed))
     for batch in r.track(list(islice(endless, steps)), "trying a strategy"):
         learner.update(batch)

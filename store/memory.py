@@ -3,6 +3,9 @@
 A bank is a line of revisions per scope. Revision r holds the entry versions that are live at r; `commit` makes the
 next revision, `rollback` makes one that holds what an earlier one held. Nothing is ever deleted.
 
+A use of an entry is noted under the newest revision and counts from the next one on: what a revision recalls, and how its
+entries have fared, never changes, so a night that is repeated sees what it saw.
+
 Recall fuses two rankings, by vector and by words, with reciprocal rank fusion:
 
     score(entry) = sum over rankings of 1 / (60 + rank)          rank counts from 1, absent = no term
@@ -66,9 +69,11 @@ entries.lineage, entries.uses + coalesce(used.num, 0), entries.successes + coale
 """
 USED = """
 left join (
-    select entry_id, version, count(*) num, count(*) filter (where succeeded) num_good from memory_use group by 1, 2
+    select entry_id, version, count(*) num, count(*) filter (where succeeded) num_good
+    from memory_use group by 1, 2
 ) used on used.entry_id = entries.id and used.version = entries.version
 """
+USED_BEFORE = USED.replace("group by", "where revision < %(revision)s group by")
 BANK = f"""
 select {FIELDS} from ({LIVE_AT}) live
 join memory_entry entries on entries.id = live.entry_id and entries.version = live.version {USED}
@@ -108,7 +113,7 @@ with asked as (
     from by_vector full join by_words using (id, version) order by score desc, id limit %(k)s
 )
 select fused.score::float8, fused.vector_rank, fused.word_rank, {FIELDS}
-from fused join memory_entry entries using (id, version) {USED}
+from fused join memory_entry entries using (id, version) {USED_BEFORE}
 order by fused.score desc, fused.id
 """
 
@@ -262,7 +267,7 @@ class Question:
 def recall(
     conn: Conn, scope: str, question: Question, revision: int | None = None
 ) -> list[Recalled]:
-    """The best entries of a revision (the newest when None) for a question, best first."""
+    """The best entries of a revision (the newest when None) for a question, best first; uses as that revision knew them."""
     values = {
         "scope": scope,
         "revision": head(conn, scope) if revision is None else revision,
@@ -275,13 +280,15 @@ def recall(
     return [Recalled(_entry(row[3:]), *row[:3]) for row in conn.execute(RECALL, values)]
 
 
-def note_uses(conn: Conn, uses: Iterable[tuple[str, str, int, bool]]) -> None:
+def note_uses(conn: Conn, scope: str, uses: Iterable[tuple[str, str, int, bool]]) -> None:
     """Note which entries finished trajectories had in their prompts; the same again counts once.
 
     `uses`: trajectory, entry, version of the entry, whether the trajectory succeeded.
     """
-    rows = [tuple(use) for use in uses]
-    insert_new(conn, "memory_use", ("trajectory_id", "entry_id", "version", "succeeded"), rows)
+    newest = head(conn, scope)
+    rows = [(*use, newest) for use in uses]
+    columns = ("trajectory_id", "entry_id", "version", "succeeded", "revision")
+    insert_new(conn, "memory_use", columns, rows)
 
 
 def _put_entries(conn: Conn, scope: str, change: Change) -> None:

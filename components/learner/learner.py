@@ -6,7 +6,8 @@ the packs. Two threads that share every matrix product would meet at a barrier t
 other processes compete for the cores each meeting costs a time slice; here they meet once a pack. Weights change only after all losses and the gradient were found finite: a step is applied whole or not at all.
 A step without signal is skipped and says why; it advances neither the step count nor the optimizer.
 
-The learner knows token streams and no methods. Learning rate: linear warm-up, then constant.
+The learner knows token streams and no methods. Learning rate: linear warm-up, then constant or
+falling linearly.
 Log-probabilities of sampler and trainer are compared at every trained token that has both.
 """
 
@@ -35,7 +36,11 @@ class LearnerSettings:
     learning_rate: float = 1e-4
     """Peak rate of AdamW."""
     warmup_steps: int = 0
-    """Steps over which the rate rises linearly to its peak."""
+    """Steps over which the rate rises linearly to its peak. A fresh optimizer has no estimate of the gradient's size: its
+    first steps move every weight by the full rate."""
+    total_steps: int | None = None
+    """Steps of the whole run, over which the rate falls linearly towards zero after the warm-up; steps beyond keep the
+    last rate. None: the rate stays at its peak."""
     weight_decay: float = 0.0
     """Decoupled decay per step, times the rate."""
     beta1: float = 0.9
@@ -60,6 +65,7 @@ class LearnerSettings:
             "max_pack_tokens",
             "temperature",
             "num_threads",
+            "total_steps",
         )
         for name in positive:
             value = getattr(self, name)
@@ -92,8 +98,14 @@ class Learner:
     @property
     def learning_rate(self) -> float:
         """Rate of the next step."""
-        share = (self.step + 1) / max(self.settings.warmup_steps, 1)
-        return self.settings.learning_rate * min(1.0, share)
+        warmup, total = self.settings.warmup_steps, self.settings.total_steps
+        if self.step < warmup:
+            share = (self.step + 1) / warmup
+        elif total is None:
+            share = 1.0
+        else:
+            share = max(total - self.step, 1) / max(total - warmup, 1)
+        return self.settings.learning_rate * share
 
     def update(
         self, samples: Sequence[Sample], zero_variance_rate: float | None = None

@@ -1,5 +1,6 @@
 """The database: transactions, migrations, and what is said when something is wrong."""
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_database_of_a_later_program_is_refused(tmp_path: Path, conn: Conn) -> N
 
 
 def test_failed_migration_leaves_nothing(tmp_path: Path, database: Database) -> None:
-    (tmp_path / "0001_spine.sql").write_text((store_db.MIGRATIONS / "0001_spine.sql").read_text())
+    shutil.copytree(store_db.MIGRATIONS, tmp_path, dirs_exist_ok=True)
     (tmp_path / "9999_bad.sql").write_text("create table half (n int); select no_such_function()")
     with pytest.raises(StoreError, match="no_such_function"), database.connect() as conn:
         upgrade(conn, tmp_path)
@@ -65,7 +66,7 @@ def test_failed_migration_leaves_nothing(tmp_path: Path, database: Database) -> 
 
 def test_upgrades_at_the_same_time_wait_for_each_other(tmp_path: Path, database: Database) -> None:
     """The second would fail with "already exists" if it did not wait."""
-    (tmp_path / "0001_spine.sql").write_text((store_db.MIGRATIONS / "0001_spine.sql").read_text())
+    shutil.copytree(store_db.MIGRATIONS, tmp_path, dirs_exist_ok=True)
     (tmp_path / "0900_slow.sql").write_text("create table slow (n int); select pg_sleep(0.2)")
     applied: list[list[str]] = []
 

@@ -125,16 +125,30 @@ def use(trajectory_id, entry, succeeded):
 def test_uses_are_counted_per_version(conn: Conn, now: datetime) -> None:
     """Two trajectories, one successful, one noted twice: 2 uses, 1 success; version 2 starts at what it carries."""
     first_two(conn, now)
-    memory.note_uses(conn, [use("t-1", REFUND, True), use("t-1", ADDRESS, True)])
-    memory.note_uses(conn, [use("t-1", REFUND, True)])
-    memory.note_uses(conn, [use("t-2", REFUND, False)])
+    memory.note_uses(conn, "desk", [use("t-1", REFUND, True), use("t-1", ADDRESS, True)])
+    memory.note_uses(conn, "desk", [use("t-1", REFUND, True)])
+    memory.note_uses(conn, "desk", [use("t-2", REFUND, False)])
     refund, address = memory.bank(conn, "desk")
     assert (refund.uses, refund.successes) == (2, 1)
     assert (address.uses, address.successes) == (1, 1)
     following = dataclasses.replace(refund, version=2, content="Other words.")
     memory.commit(conn, "desk", Change([following], [unit(0)]), "night 2", 1, now)
-    memory.note_uses(conn, [use("t-3", following, True)])
+    memory.note_uses(conn, "desk", [use("t-3", following, True)])
     assert memory.bank(conn, "desk")[0] == dataclasses.replace(following, uses=3, successes=2)
+
+
+def test_a_revision_recalls_the_uses_that_it_knew(conn: Conn, now: datetime) -> None:
+    """Noted under revision 1: revision 1 recalls the entry as untried, revision 2 as used once."""
+    first_two(conn, now)
+    question = Question("refund of an order", unit(0), 1)
+    memory.note_uses(conn, "desk", [use("t-1", REFUND, True)])
+    assert [item.entry.uses for item in memory.recall(conn, "desk", question, 1)] == [0]
+    memory.commit(conn, "desk", Change([], [], removed=[ADDRESS.id]), "night 2", 1, now)
+    memory.note_uses(conn, "desk", [use("t-2", REFUND, False)])
+    assert [item.entry.uses for item in memory.recall(conn, "desk", question, 1)] == [0]
+    (known,) = memory.recall(conn, "desk", question, 2)
+    assert (known.entry.uses, known.entry.successes) == (1, 1)
+    assert memory.bank(conn, "desk")[0].uses == 2
 
 
 def test_pages_and_differences_of_revisions(conn: Conn, now: datetime) -> None:

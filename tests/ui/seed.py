@@ -324,7 +324,7 @@ def _remember(desk: Desk, number: int, night: str, now: datetime) -> tuple[int, 
     change = memory.Change([entry], [axis], reason=f"night {night}")
     revision = memory.commit(desk.conn, AGENT, change, f"remember {night}", head, now)
     for item, case in list(desk.seen.values())[-12:]:
-        memory.note_uses(desk.conn, [(item.id, entry.id, entry.version, case is None)])
+        memory.note_uses(desk.conn, AGENT, [(item.id, entry.id, entry.version, case is None)])
     return revision, (content,)
 
 

@@ -47,6 +47,25 @@ def test_unseen_skills_count_as_most_uncertain() -> None:
     assert 0.774 < first["new"] / 4_000 < 0.826
 
 
+def test_what_is_chosen_is_spread_over_kinds() -> None:
+    """Two draws from 90 tasks of one kind and 10 of another, all at the same p: is one of them of the rare kind?
+
+    The first is with 0.1. After a common one 89 tasks weigh 1/4 each and 10 weigh 1: 10 / 32.25 = 0.310, together
+    0.1 + 0.9 x 0.310 = 0.379. Without spread 0.1 + 0.9 x 10 / 99 = 0.191. Four deviations of 2,000 pairs: 0.043, 0.036.
+    """
+    tasks = [task(f"c{n}", "common") for n in range(90)] + [
+        task(f"r{n}", "rare") for n in range(10)
+    ]
+
+    def share(spread: float) -> float:
+        rng, curriculum = Random(5), Signal(spread=spread)
+        drawn = [curriculum.select(tasks, 2, {}, rng) for _ in range(2_000)]
+        return sum(any(t.required_skills == ("rare",) for t in pair) for pair in drawn) / 2_000
+
+    assert share(2.0) == pytest.approx(0.379, abs=0.043)
+    assert share(0.0) == pytest.approx(0.191, abs=0.036)
+
+
 def test_select_is_seeded_distinct_and_bounded() -> None:
     tasks = [task(str(n), "s") for n in range(10)]
     first = Signal().select(tasks, 4, {}, Random(1))
@@ -92,3 +111,5 @@ def test_more_scored_can_be_asked_for() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="floor > 0"):
         make("curriculum", "signal", {"floor": 0.0})
+    with pytest.raises(ConfigError, match="spread >= 0"):
+        make("curriculum", "signal", {"spread": -1.0})

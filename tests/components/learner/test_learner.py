@@ -140,6 +140,19 @@ def test_warm_up_is_linear(policy):
     assert rates == pytest.approx([2.5e-3, 5e-3, 7.5e-3, 1e-2, 1e-2])
 
 
+def test_the_rate_falls_linearly_over_the_steps_of_a_run(policy):
+    """Peak 1e-2, warm-up 2, 6 steps: 1/2, 1, then 4/4, 3/4, 2/4, 1/4 after it; steps beyond keep the last rate."""
+    learner = Learner(policy, replace(FAST, warmup_steps=2, total_steps=6))
+    rates = [learner.update(rollouts()).learning_rate for _ in range(7)]
+    assert rates == pytest.approx([5e-3, 1e-2, 1e-2, 7.5e-3, 5e-3, 2.5e-3, 2.5e-3])
+
+
+def test_a_run_shorter_than_its_warm_up_keeps_rising(policy):
+    learner = Learner(policy, replace(FAST, warmup_steps=4, total_steps=2))
+    rates = [learner.update(rollouts()).learning_rate for _ in range(2)]
+    assert rates == pytest.approx([2.5e-3, 5e-3])
+
+
 def test_gradient_is_clipped_to_its_norm(policy):
     """Weights of 1000 on the tokens make the gradient long; what is applied has norm 0.5."""
     demo = [demonstration(range(40, 60), [0] * 5 + [1000] * 15)]
@@ -296,7 +309,7 @@ def test_sample_longer_than_the_model_reads_is_refused(policy):
 
 
 @pytest.mark.parametrize(
-    "name", ["learning_rate", "max_grad_norm", "max_pack_tokens", "num_threads"]
+    "name", ["learning_rate", "max_grad_norm", "max_pack_tokens", "num_threads", "total_steps"]
 )
 def test_settings_are_checked(name):
     with pytest.raises(ConfigError, match=name):
