@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import difflib
 import importlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,10 @@ def names(kind: str) -> list[str]:
     return sorted(info.name for info in describe(kind))
 
 
+SOURCE = re.compile(r"^Source: (.*?)(?=^[A-Z][A-Za-z -]*: |^\s*$|\Z)", re.MULTILINE | re.DOTALL)
+"""The source named in a docstring, up to the next heading or empty line."""
+
+
 def describe(kind: str) -> Iterator[PluginInfo]:
     """Plug-ins of a kind, read from their files as text."""
     for path in sorted((HOME / kind).glob("[!_]*.py")):
@@ -61,10 +66,9 @@ def describe(kind: str) -> Iterator[PluginInfo]:
         if not any(_is_plugin_class(node) for node in tree.body):
             continue
         doc = ast.get_docstring(tree) or ""
-        source = next((line for line in doc.splitlines() if line.startswith("Source:")), "")
-        yield PluginInfo(
-            kind, path.stem, doc.split("\n")[0], source.removeprefix("Source:").strip()
-        )
+        source = SOURCE.search(doc)
+        said = " ".join(source[1].split()) if source else ""
+        yield PluginInfo(kind, path.stem, doc.split("\n")[0], said)
 
 
 def _is_plugin_class(node: ast.stmt) -> bool:

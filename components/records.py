@@ -8,7 +8,7 @@ emitted and parsing is a view. Shapes: _G trajectories of one task, _T tokens of
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -549,5 +549,7 @@ class NightSummary:
     memory_revision: str | None = None
     challenger_digest: str | None = None
     sft_only_digest: str | None = None
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """How the champion's rollouts ended -> how the challenger's ended on the same tasks and seeds -> how many."""
     note: str = ""
     """What the profile limits, or why nothing was trained."""

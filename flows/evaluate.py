@@ -8,9 +8,11 @@ Without an environment the same arms are compared on held-out decision points of
 
 from collections.abc import Mapping
 from random import Random
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from components import plugins
+from components.evaluation.confusion import Confusion, confuse, endings
 from components.evaluation.intervals import rate_of
 from components.evaluation.paired import Scores, compare
 from components.evaluation.report import Arm, build_report, skill_slices
@@ -40,6 +42,8 @@ class Arms(NamedTuple):
     challenger: str
     slices: dict[str, tuple[str, ...]]
     rates: dict[str, float]
+    confusion: Confusion
+    """Endings of the champion's rollouts against the challenger's; empty without an environment."""
 
 
 class Memories(NamedTuple):
@@ -55,10 +59,15 @@ def evaluate(r: Resources, night: str, trained: dict[str, Any], memories: Memori
     """The stage."""
     settings = r.settings
     gate = plugins.make("evaluation", settings.gate.name, settings.gate.options)
+    miner = plugins.make("mining", settings.mining.miner.name, settings.mining.miner.options)
     stage = Stage(
         night=night,
         name="evaluate",
-        versions={"gate": plugins.version_of(gate), **policies.versions(settings)},
+        versions={
+            "gate": plugins.version_of(gate),
+            "miner": plugins.version_of(miner),
+            **policies.versions(settings),
+        },
         config={
             "evaluation": settings.evaluation.model_dump(mode="json"),
             "gate": settings.gate.model_dump(mode="json"),
@@ -122,20 +131,30 @@ def _in_world(
     if any(blocks) and settings.memory_tasks:
         part = chosen[: settings.memory_tasks]
         plans["challenger_without_memory"] = (trained["challenger"], part, [""] * len(part))
-    scores: dict[str, Scores] = {}
-    rates: dict[str, float] = {}
+    played: dict[str, Played] = {}
     for name, (adapter, some, memory) in plans.items():
         deadline.check(f"evaluating {name}")
-        scores[name], rates["sampled_tokens_per_s"] = _run_arm(
-            r, night, name, adapter, Episodes(world, some, memory)
-        )
-    slices = skill_slices(chosen)
-    return Arms(scores, trained["champion"] or BASE, trained["challenger"], slices, rates)
+        played[name] = _run_arm(r, night, name, adapter, Episodes(world, some, memory))
+    return Arms(
+        {name: arm.scores for name, arm in played.items()},
+        trained["champion"] or BASE,
+        trained["challenger"],
+        skill_slices(chosen),
+        {"sampled_tokens_per_s": fmean(arm.tokens_per_s for arm in played.values())},
+        confuse(played["champion"].endings, played["challenger"].endings),
+    )
+
+
+class Played(NamedTuple):
+    scores: Scores
+    endings: list[str]
+    """By task and seed."""
+    tokens_per_s: float
 
 
 def _run_arm(
     r: Resources, night: str, name: str, adapter: str | None, episodes: Episodes
-) -> tuple[Scores, float]:
+) -> Played:
     settings = r.settings.evaluation
     policy = policies.load(r, adapter)
     version = policies.version_name(adapter)
@@ -154,14 +173,16 @@ def _run_arm(
             what=f"evaluating {name.replace('_', ' ')}",
         ),
     )
+    flat = [trajectory for group in groups for trajectory in group]
     with r.db.connect() as conn:
-        flat = [trajectory for group in groups for trajectory in group]
         trajectories.put(conn, r.files, flat, night, "evaluation")
     scores = {
         task.id: tuple(None if t.outcome is None else float(t.outcome) for t in group)
         for task, group in zip(episodes.tasks, groups, strict=True)
     }
-    return scores, policies.tokens_per_s(engine)
+    part = r.settings.mining.miner
+    cases = plugins.make("mining", part.name, part.options).mine(flat)
+    return Played(scores, endings(flat, cases), policies.tokens_per_s(engine))
 
 
 def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:
@@ -187,7 +208,7 @@ def summarise(arms: Arms, seed: int) -> NightSummary:
     for other in ("champion", "sft_only", "challenger_without_memory"):
         if other in arms.scores:
             pairs[f"challenger-{other}"] = _paired(arms.scores, other, seed)
-    return NightSummary((), named, pairs, (), (), arms.rates, {})
+    return NightSummary((), named, pairs, (), (), arms.rates, {}, confusion=arms.confusion)
 
 
 def arm_score(scores: Scores, seed: int) -> ArmScore | None:

@@ -4,8 +4,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from components.evaluation.confusion import columns
 from components.records import NightSummary
-from components.serial import load
+from components.serial import dump, load
 from flows import plots, policies
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
@@ -82,8 +83,13 @@ def _log(
             {f"difference/{name}": pair.difference for name, pair in figures.paired.items()}, 0
         )
         run.log_figure(plots.arms(figures.arms), "success.png")
+        if counts := figures.confusion:
+            run.log_figure(plots.confusion(counts, columns(counts)), "failure_modes.png")
+            run.log_text(json.dumps(counts, indent=1), "failure_modes.json")
         if strategy is not None:
             run.log_text(strategy.source, "strategy.py")
+        if stored is not None:
+            run.log_text(json.dumps(dump(stored.report), indent=1), "report.json")
         if stored is not None and stored.decision is not None:
             answers = {each.name: [each.passed, each.reason] for each in stored.decision.criteria}
             run.log_text(json.dumps(answers, indent=1), "gate.json")

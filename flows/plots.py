@@ -38,10 +38,21 @@ def arms(scores: Mapping[str, ArmScore]) -> Figure:
     return figure
 
 
-def modes(counts: Mapping[str, int]) -> Figure:
-    """Failures per mode."""
-    figure = Figure(figsize=(7, 0.6 + 0.35 * max(1, len(counts))), layout="constrained")
+def confusion(counts: Mapping[str, Mapping[str, int]], columns: Sequence[str]) -> Figure:
+    """Endings of the champion's rollouts (rows) against the challenger's on the same tasks and seeds (columns)."""
+    rows = list(counts)
+    table = [[counts[row].get(column, 0) for column in columns] for row in rows]
+    figure = Figure(
+        figsize=(2.6 + 0.8 * len(columns), 1.8 + 0.45 * len(rows)), layout="constrained"
+    )
     axes = figure.subplots()
-    axes.barh(list(counts), list(counts.values()))
-    axes.set(title="Failures per mode")
+    axes.imshow(table, cmap="Blues", aspect="auto")
+    top = max((max(line) for line in table), default=0)
+    for y, line in enumerate(table):
+        for x, count in enumerate(line):
+            shade = "white" if count > top / 2 else "black"
+            axes.text(x, y, str(count or ""), ha="center", va="center", color=shade)
+    axes.set_xticks(range(len(columns)), [name.replace("_", " ") for name in columns], rotation=30)
+    axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows])
+    axes.set(xlabel="challenger", ylabel="champion", title="How the same tasks ended")
     return figure

@@ -33,7 +33,7 @@ def measure(
             for conversation, row in match_scores(points, predictions).items()
         }
         rates["sampled_tokens_per_s"] = policies.tokens_per_s(engine)
-    return Arms(scores, trained["champion"] or BASE, trained["challenger"], {}, rates)
+    return Arms(scores, trained["champion"] or BASE, trained["challenger"], {}, rates, {})
 
 
 def held_out_conversations(r: Resources, night: str) -> list[Trajectory]:

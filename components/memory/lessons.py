@@ -18,8 +18,9 @@
 
 Kind: `lesson` when a correction is among the sources, else `workflow`; so a failed conversation never makes a workflow.
 Source: the split into lessons and workflows follows ReasoningBank (arXiv 2509.25140) and Agent Workflow Memory (arXiv
-2409.07429). Our choice: rules instead of a model, word overlap for families, conditions from results. Deterministic, the
-same for any order of trajectories; no trajectories give no entries.
+2409.07429).
+Our choice: rules instead of a model, word overlap for families, conditions from results. Deterministic, the same for any
+order of trajectories; no trajectories give no entries.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""Recalled entries into the prompt, and back: which of them helped.
+"""Recalled entries into the prompt, without those that were tried and do not help.
 
-The store ranks entries (vector and text ranks fused); here the best ones become a block of text under a budget, and the
-outcomes of the conversations that saw them become `uses` and `successes`.
+The store ranks entries (vector and text ranks fused) and counts the conversations that saw them as `uses` and `successes`;
+here the best ones become a block of text under a budget.
 
     utility = (successes + 1) / (uses + 2)      3 uses, no success: 0.2      3, 1: 0.4      2, 0: 0.25
 
@@ -12,9 +12,7 @@ not; entries with equal content appear once. Nothing recalled gives an empty tex
 memory.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from components.records import MemoryEntry
@@ -29,15 +27,6 @@ class Block(NamedTuple):
     """Goes into the prompt as it stands; empty for none."""
     entry_ids: tuple[str, ...]
     """The entries that are in it."""
-
-
-class Use(NamedTuple):
-    """One conversation that had an entry in its prompt."""
-
-    entry_id: str
-    trajectory_id: str
-    success: bool | None
-    """None when the outcome is not known; such a use is not counted."""
 
 
 def utility(entry: MemoryEntry) -> float:
@@ -69,23 +58,3 @@ def memory_block(ranked: Sequence[MemoryEntry], max_chars: int) -> Block:
 def _line(entry: MemoryEntry) -> str:
     asked = entry.cue.split(" | ")[0]
     return f'- "{asked}": ' + entry.content.replace("\nOr: ", "; or: ")
-
-
-def count_uses(entries: Sequence[MemoryEntry], uses: Sequence[Use]) -> list[MemoryEntry]:
-    """The entries whose counts change, with `uses` added; a conversation counts once per entry.
-
-    `uses` must be conversations that were not counted before.
-    """
-    outcomes: dict[str, dict[str, bool]] = defaultdict(dict)
-    for use in uses:
-        if use.success is not None:
-            outcomes[use.entry_id][use.trajectory_id] = use.success
-    return [
-        replace(
-            entry,
-            uses=entry.uses + len(outcomes[entry.id]),
-            successes=entry.successes + sum(outcomes[entry.id].values()),
-        )
-        for entry in entries
-        if outcomes.get(entry.id)
-    ]

@@ -1,7 +1,9 @@
 """A whole night: what it writes, that it writes it once, and that only one runs at a time."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +87,24 @@ def test_the_challenger_is_registered_with_its_lineage(one_night: Home) -> None:
     assert found.tags["gate"] == ("accepted" if report.decision.accepted else "refused")
     assert found.tags["adapter"] == adapter == found.folder.name
     assert {"COMPLETE", "adapter_model.safetensors"} <= files.keys()
+
+
+def test_the_evidence_is_kept_beside_the_challenger(one_night: Home) -> None:
+    """Every artifact that the offer leaves in MLflow; the confusion counts each of the 6 tasks x 1 seed once."""
+    with one_night.open() as r:
+        client = r.tracking.client
+        (experiment,) = [e for e in client.search_experiments() if e.name == "help-desk"]
+        runs = client.search_runs([experiment.experiment_id])
+        (run,) = [found for found in runs if found.info.run_name == f"offer {NIGHT}"]
+        kept = {item.path for item in client.list_artifacts(run.info.run_id)}
+        counts = json.loads(
+            Path(client.download_artifacts(run.info.run_id, "failure_modes.json")).read_text()
+        )
+    assert kept == {
+        *("report.json", "gate.json", "strategy.py"),
+        *("success.png", "failure_modes.json", "failure_modes.png"),
+    }
+    assert sum(sum(row.values()) for row in counts.values()) == 6
 
 
 def test_the_challenger_differs_from_its_parents(one_night: Home) -> None:

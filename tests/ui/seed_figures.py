@@ -86,6 +86,14 @@ def evaluate(conn: Conn, outcome: Outcome) -> Decided:
     return Decided(report, decision, scores)
 
 
+CONFUSION = {
+    "wrong_tool": {"solved": 31, "wrong_tool": 12, "cut_off": 2},
+    "solved": {"solved": 58, "wrong_tool": 3},
+    "unparsable_action": {"solved": 14},
+}
+"""Endings of the champion's rollouts, by endings of the challenger's."""
+
+
 def summary_of(outcome: Outcome, modes: Sequence[FailureMode]) -> dict[str, Any]:
     decided = outcome.decided
     arms: dict[str, ArmScore] = {}
@@ -120,6 +128,7 @@ def summary_of(outcome: Outcome, modes: Sequence[FailureMode]) -> dict[str, Any]
         report_id=decided.report.id if decided else None,
         memory_revision=str(outcome.revision) if bundle else None,
         challenger_digest=digest(outcome.night) if decided else None,
+        confusion=CONFUSION if decided else {},
         note=_note(outcome),
     )  # fmt: skip
     return dump(made)

@@ -1,5 +1,6 @@
 """Every page opens on the fortnight and on an empty store, and says what it should."""
 
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -62,6 +63,14 @@ def test_a_promoted_challenger_waits_no_longer(desk: Desk) -> None:
     app = desk.open()
     wanted = f"Version {last.challenger_version} was promoted"
     assert any(wanted in item.value for item in app.markdown)
+
+
+def test_promotion_shows_where_failures_went(desk: Desk) -> None:
+    """Of the champion's wrong tools of `seed_figures.CONFUSION` 31 are solved now."""
+    shown = words_of(desk.open("promotion"))
+    assert "How the same tasks ended" in shown
+    row = shown.partition("wrong tool</td>")[2].partition("</tr>")[0]
+    assert [int(n) for n in re.findall(r">(\d+)<", row)] == [31, 12, 2]
 
 
 def test_a_failed_night_says_so(desk: Desk) -> None:

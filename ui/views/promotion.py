@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+from components.evaluation.confusion import columns
 from components.records import ArmScore, Decision, NightSummary, Report
 from components.serial import load
 from store import bundles, nights, promotions, reports, strategies
@@ -187,6 +188,21 @@ def _evidence(report: Report, summary: NightSummary | None) -> None:
         f"All tasks: {fmt.points(paired.difference)}, 95% from {fmt.points(paired.low)} to {fmt.points(paired.high)}; "
         f"{paired.wins} tasks better, {paired.losses} worse, p = {paired.p_value:.2g}."
     )
+    if summary and summary.confusion:
+        _endings(summary.confusion)
+
+
+def _endings(confusion: dict[str, dict[str, int]]) -> None:
+    """Where the champion's failures went."""
+    st.markdown("**How the same tasks ended**")
+    names = columns(confusion)
+    heads = [markup.Column("champion ↓ challenger →")]
+    heads += [markup.Column(fmt.words(name), "number") for name in names]
+    rows = [
+        [fmt.words(before), *(fmt.count(row[name]) if row.get(name) else "" for name in names)]
+        for before, row in confusion.items()
+    ]
+    st.html(markup.table("Endings of the champion by endings of the challenger", heads, rows))
 
 
 def _criteria(decision: Decision | None) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from components.memory.recall import Use, count_uses, is_useful, memory_block, utility
+from components.memory.recall import is_useful, memory_block, utility
 from components.records import Lineage, MemoryEntry
 
 LINEAGE = Lineage((), "memory/lessons", "1", "rule", "")
@@ -47,17 +47,3 @@ def test_nothing_recalled_changes_nothing() -> None:
 
 def test_equal_contents_appear_once() -> None:
     assert memory_block([entry("a"), entry("b")], 500).entry_ids == ("a",)
-
-
-def test_uses_count_once_per_conversation_and_only_with_a_known_outcome() -> None:
-    """`a`: conversations t1 (twice, success) and t2 (failure) count, t3 is unknown: 2 uses, 1 success on top of 1, 1."""
-    uses = [
-        Use("a", "t1", True),
-        Use("a", "t1", True),
-        Use("a", "t2", False),
-        Use("a", "t3", None),
-        Use("b", "t3", None),
-        Use("gone", "t1", True),
-    ]
-    changed = count_uses([entry("a", uses=1, successes=1), entry("b"), entry("c")], uses)
-    assert [(e.id, e.uses, e.successes) for e in changed] == [("a", 3, 2)]

@@ -64,26 +64,46 @@ def test_weights_are_tonights_counts_times_status() -> None:
 
 
 def test_tasks_go_where_the_modes_are() -> None:
-    """Of 40 places 10%, 4, are routine; the other 36 go to two modes with 30 and 10 cases, so 27 and 9."""
+    """40 places, none of them routine, go to two modes with 30 and 10 cases, so 30 and 10."""
     world = HelpDesk()
     modes = [
         mode("cancel_order", {"n": 30}),
         mode("send_voucher", {"n": 10}),
         mode("get_product", {"n": 0}),
     ]
-    pairs = Aimed().propose(modes, world, 40, Random(5))
+    pairs = Aimed(routine_rate=0.0).propose(modes, world, 40, Random(5))
     assert len(pairs) == 40
     assert len({task.id for task, _ in pairs}) == 40
     cancel = [task for task, _ in pairs if "m-cancel_order" in task.modes]
     voucher = [task for task, _ in pairs if "m-send_voucher" in task.modes]
     assert all("cancel_order" in task.required_skills for task in cancel)
     assert all("send_voucher" in task.required_skills for task in voucher)
-    assert (len(cancel), len(voucher)) == (27, 9)
+    assert (len(cancel), len(voucher)) == (30, 10)
     assert all(task.split == "train" for task, _ in pairs)
     lineage = cancel[0].lineage
     assert lineage is not None
     assert lineage.plugin == "synthesis/aimed"
     assert "m-cancel_order" in lineage.parents
+
+
+def test_routine_places_are_filled_as_the_world_draws() -> None:
+    """All tasks of `send_voucher` are aimed; half of 200 places are routine.
+
+    The world's own share s is counted on 600 tasks. In the 100 routine places at most four standard deviations of a
+    share near 0.1 (0.03 each) away from it; in all 200 places 0.5 + s / 2.
+    """
+    world, modes = HelpDesk(), [mode("send_voucher", {"n": 5})]
+
+    def share(pairs: list[tuple[Task, ReferenceSolution]]) -> float:
+        return sum("send_voucher" in task.required_skills for task, _ in pairs) / len(pairs)
+
+    own = share(world.tasks(600, "train", Random(9)))
+    assert 0.02 < own < 0.3
+    pairs = Aimed(routine_rate=0.5).propose(modes, world, 200, Random(4))
+    assert share(pairs) == pytest.approx(0.5 + own / 2, abs=0.06)
+    assert share(Aimed(routine_rate=1.0).propose(modes, world, 200, Random(4))) == pytest.approx(
+        own, abs=0.09
+    )
 
 
 def test_aimed_tasks_are_drawn_more_often_than_plain_ones() -> None:
