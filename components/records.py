@@ -549,7 +549,7 @@ class NightSummary:
     memory_revision: str | None = None
     challenger_digest: str | None = None
     sft_only_digest: str | None = None
-    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """How the champion's rollouts ended -> how the challenger's ended on the same tasks and seeds -> how many."""
     note: str = ""
     """What the profile limits, or why nothing was trained."""
