@@ -71,6 +71,7 @@ def evaluate(r: Resources, night: str, trained: dict[str, Any], memories: Memori
         config={
             "evaluation": settings.evaluation.model_dump(mode="json"),
             "gate": settings.gate.model_dump(mode="json"),
+            "miner": settings.mining.miner.model_dump(mode="json"),
             "seed": settings.seed,
         },
         inputs=(
@@ -131,7 +132,7 @@ def _in_world(
     if any(blocks) and settings.memory_tasks:
         part = chosen[: settings.memory_tasks]
         plans["challenger_without_memory"] = (trained["challenger"], part, [""] * len(part))
-    played: dict[str, Played] = {}
+    played: dict[str, ArmRun] = {}
     for name, (adapter, some, memory) in plans.items():
         deadline.check(f"evaluating {name}")
         played[name] = _run_arm(r, night, name, adapter, Episodes(world, some, memory))
@@ -145,7 +146,7 @@ def _in_world(
     )
 
 
-class Played(NamedTuple):
+class ArmRun(NamedTuple):
     scores: Scores
     endings: list[str]
     """By task and seed."""
@@ -154,7 +155,7 @@ class Played(NamedTuple):
 
 def _run_arm(
     r: Resources, night: str, name: str, adapter: str | None, episodes: Episodes
-) -> Played:
+) -> ArmRun:
     settings = r.settings.evaluation
     policy = policies.load(r, adapter)
     version = policies.version_name(adapter)
@@ -182,7 +183,7 @@ def _run_arm(
     }
     part = r.settings.mining.miner
     cases = plugins.make("mining", part.name, part.options).mine(flat)
-    return Played(scores, endings(flat, cases), policies.tokens_per_s(engine))
+    return ArmRun(scores, endings(flat, cases), policies.tokens_per_s(engine))
 
 
 def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:

@@ -23,7 +23,6 @@ from components.errors import RecordError
 from components.learner import checkpoint, heap
 from components.learner.learner import Learner
 from components.learner.loss import LossSettings
-from components.learner.metrics import StepMetrics
 from components.memory.recall import memory_block
 from components.protocols import Curriculum, Reward, World
 from components.records import Group, MemoryEntry, Sample, Task, Trajectory
@@ -48,6 +47,9 @@ class Rounds:
     success_rates: dict[str, float] = field(default_factory=dict)
     """Task id or skill -> share of its rollouts that succeeded; for skills recent tasks weigh more."""
     curve: list[dict[str, float]] = field(default_factory=list)
+    """What was seen in each round."""
+    steps: list[dict[str, float]] = field(default_factory=list)
+    """Figures of each optimizer step that was applied."""
     uses: list[tuple[str, str, int, bool]] = field(default_factory=list)
     """Trajectory, memory entry, its version, and whether the trajectory succeeded."""
 
@@ -79,9 +81,11 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
         heap.release()
         rounds.done += 1
         rounds.learner_step = learner.step
-        rounds.curve.append({**_mean_figures(steps), **played.figures})
+        rounds.curve.append(played.figures)
         for metrics in steps:
-            if metrics.skipped:
+            if not metrics.skipped:
+                rounds.steps.append(metrics.figures())
+            else:
                 r.log(f"practice round {rounds.done}: nothing applied, {metrics.skipped}")
         _save(folder, learner, rounds)
     return rounds
@@ -110,14 +114,6 @@ def _success_to_hold(group: Group) -> list[Sample]:
         replace(sample, ce_weights_T=tuple(float(sampled) for sampled in sample.action_mask_T))
         for sample in merge_prefixes(group.trajectories_G[0])
     ]
-
-
-def _mean_figures(steps: Sequence[StepMetrics]) -> dict[str, float]:
-    """The figures of a round's steps: their mean, and the number of the last step."""
-    rows = [step.figures() for step in steps if not step.skipped]
-    keys = {key for row in rows for key in row}
-    means = {key: fmean(row[key] for row in rows if key in row) for key in sorted(keys)}
-    return {**means, "step": float(steps[-1].step)}
 
 
 def practise_anchors(

@@ -151,8 +151,11 @@ def _practise(
         imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision),
     )
     rounds = practise(r, policy, arena, folder / "rl", phases.deadline)
-    for step, figures in enumerate(rounds.curve, 1):
-        phases.run.log_metrics({f"rl/{key}": value for key, value in figures.items()}, step)
+    for number, figures in enumerate(rounds.curve, 1):
+        phases.run.log_metrics({f"practice/{key}": value for key, value in figures.items()}, number)
+    for figures in rounds.steps:
+        named = {f"rl/{key}": value for key, value in figures.items()}
+        phases.run.log_metrics(named, int(figures["step"]))
     phases.run.log_figure(reward_curve(rounds.curve), "practice.png")
     return Practised(made, rounds, policies.keep(r, policy, _about(night, plan, "challenger")))
 

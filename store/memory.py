@@ -3,8 +3,8 @@
 A bank is a line of revisions per scope. Revision r holds the entry versions that are live at r; `commit` makes the
 next revision, `rollback` makes one that holds what an earlier one held. Nothing is ever deleted.
 
-A use of an entry is noted under the newest revision and counts from the next one on: what a revision recalls, and how its
-entries have fared, never changes, so a night that is repeated sees what it saw.
+A use of an entry is noted under the newest revision. `recall` counts uses noted before its revision, so what a revision
+recalls never changes and a night that is repeated sees what it saw; the other reads count all uses so far.
 
 Recall fuses two rankings, by vector and by words, with reciprocal rank fusion:
 

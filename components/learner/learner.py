@@ -6,8 +6,7 @@ the packs. Two threads that share every matrix product would meet at a barrier t
 other processes compete for the cores each meeting costs a time slice; here they meet once a pack. Weights change only after all losses and the gradient were found finite: a step is applied whole or not at all.
 A step without signal is skipped and says why; it advances neither the step count nor the optimizer.
 
-The learner knows token streams and no methods. Learning rate: linear warm-up, then constant or
-falling linearly.
+The learner knows token streams and no methods. Learning rate: linear warm-up, then constant or falling.
 Log-probabilities of sampler and trainer are compared at every trained token that has both.
 """
 

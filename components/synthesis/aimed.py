@@ -16,9 +16,9 @@ fewer than asked.
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import partial
 from random import Random
 
 from components.plugins import plugin, version_of
@@ -68,61 +68,49 @@ class Aimed:
         self, modes: Sequence[FailureMode], world: World, num: int, rng: Random
     ) -> list[Pair]:
         """At most `num` tasks with their references; `modes` and lineage of each task are filled in."""
-        weights = mode_weights(modes)
+        weights = {id: weight for id, weight in mode_weights(modes).items() if weight}
         aims = self._skill_weights(modes, weights)
+        active = [mode for mode in modes if mode.id in weights]
+        draw = partial(self._draw, world, rng, active, set[str]())
         num_routine = round(self.routine_rate * num) if aims else num
-        active = [mode for mode in modes if weights[mode.id]]
-        seen: set[str] = set()
         routine: list[Pair] = []
-        for _ in range(self.rounds if num_routine else 0):
-            missing = num_routine - len(routine)
-            if missing <= 0:
-                break
-            drawn = world.tasks(max(num, 2 * missing), "train", rng, None)
-            for task, reference in islice(self._sound(drawn, world, seen), missing):
-                routine.append((self._signed(task, _stressed(task, active)), reference))
-        by_mode, spare = self._aim(active, world, (num, num - num_routine), rng, seen)
-        return _fill(by_mode, [*routine, *spare], weights, num, num_routine)
-
-    def _aim(
-        self,
-        modes: Sequence[FailureMode],
-        world: World,
-        nums: tuple[int, int],
-        rng: Random,
-        seen: set[str],
-    ) -> tuple[dict[str, list[Pair]], list[Pair]]:
-        """Tasks by the mode they are for, and those drawn on the way that stress none. `nums`: wanted in all, aimed."""
-        num, num_aimed = nums
-        weights = mode_weights(modes)
-        total = sum(weights.values())
-        quotas = {id: round(num_aimed * w / total) for id, w in weights.items()}
-        by_mode: dict[str, list[Pair]] = defaultdict(list)
-        spare: list[Pair] = []
-        aims = self._skill_weights(modes, weights)
         for _ in range(self.rounds):
-            missing = sum(max(0, quotas[id] - len(by_mode[id])) for id in quotas)
-            if missing == 0:
-                break
-            drawn = world.tasks(max(num, 2 * missing), "train", rng, aims)
-            for task, reference in self._sound(drawn, world, seen):
-                stressed = _stressed(task, modes)
-                needs = {mode.id: quotas[mode.id] - len(by_mode[mode.id]) for mode in stressed}
-                place = by_mode[max(needs, key=lambda id: (needs[id], id))] if needs else spare
-                place.append((self._signed(task, stressed), reference))
-        return by_mode, spare
+            if (missing := num_routine - len(routine)) > 0:
+                routine += draw(max(num, 2 * missing), None)
+        total = sum(weights.values())
+        quotas = {id: round((num - num_routine) * w / total) for id, w in weights.items()}
+        by_mode: dict[str, list[Pair]] = defaultdict(list)
+        for _ in range(self.rounds):
+            if missing := sum(max(0, quotas[id] - len(by_mode[id])) for id in quotas):
+                for task, reference in draw(max(num, 2 * missing), aims):
+                    needs = {id: quotas[id] - len(by_mode[id]) for id in task.modes}
+                    place = (
+                        by_mode[max(needs, key=lambda id: (needs[id], id))] if needs else routine
+                    )
+                    place.append((task, reference))
+        return _fill(by_mode, routine, weights, num, num_routine)
 
-    def _sound(self, drawn: Sequence[Pair], world: World, seen: set[str]) -> Iterator[Pair]:
-        """The candidates that may be trained on, each once."""
+    def _draw(
+        self,
+        world: World,
+        rng: Random,
+        modes: Sequence[FailureMode],
+        seen: set[str],
+        num: int,
+        aims: dict[str, float] | None,
+    ) -> list[Pair]:
+        """The candidates of one draw that may be trained on, each once, signed with the modes that they stress."""
         held_out = {_plain(text) for text in self.held_out}
-        for task, reference in drawn:
+        sound: list[Pair] = []
+        for task, reference in world.tasks(num, "train", rng, aims):
             if task.id in seen or task.split != "train":
                 continue
             seen.add(task.id)
             if held_out & {_plain(task.id), _plain(task.instruction)}:
                 continue
             if passes_gate(world, task, reference):
-                yield task, reference
+                sound.append((self._signed(task, _stressed(task, modes)), reference))
+        return sound
 
     def _skill_weights(
         self, modes: Sequence[FailureMode], weights: dict[str, float]
@@ -130,7 +118,7 @@ class Aimed:
         sums: dict[str, float] = defaultdict(float)
         for mode in modes:
             for skill in _skills(mode):
-                sums[skill] += weights[mode.id]
+                sums[skill] += weights.get(mode.id, 0.0)
         top = max(sums.values(), default=0.0)
         return {s: 1.0 + self.strength * value / top for s, value in sums.items() if value > 0}
 

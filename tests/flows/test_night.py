@@ -107,6 +107,22 @@ def test_the_evidence_is_kept_beside_the_challenger(one_night: Home) -> None:
     assert sum(sum(row.values()) for row in counts.values()) == 6
 
 
+def test_every_optimizer_step_and_every_round_of_practice_is_logged(one_night: Home) -> None:
+    """2 rounds of 2 steps: the sampler's log-probabilities are checked in 4 steps, success is seen in 2 rounds."""
+    with one_night.open() as r:
+        client = r.tracking.client
+        (experiment,) = [e for e in client.search_experiments() if e.name == "help-desk"]
+        runs = client.search_runs([experiment.experiment_id])
+        (run,) = [found for found in runs if found.info.run_name == f"train {NIGHT}"]
+
+        def steps(key: str) -> list[int]:
+            return [each.step for each in client.get_metric_history(run.info.run_id, key)]
+
+        assert steps("rl/logprob_difference_mean") == [1, 2, 3, 4]
+        assert steps("rl/zero_variance_rate") == [1, 2, 3, 4]
+        assert steps("practice/success") == [1, 2]
+
+
 def test_the_challenger_differs_from_its_parents(one_night: Home) -> None:
     """The challenger practised beyond imitation, and the branch by SFT alone did not."""
     with one_night.open() as r, r.db.connect() as conn:
