@@ -194,7 +194,7 @@ def test_flat_groups_leave_finite_weights_and_figures(
 
 
 def _train_again(r: Any) -> tuple[dict[str, Any], dict[str, float]]:
-    """The output of tonight's training under changed settings, and the figures of its last practice round."""
+    """The output of tonight's training under changed settings, and the figures of its last practice round and step."""
     from flows.train import scratch, train
 
     with r.db.connect() as conn:
@@ -205,7 +205,7 @@ def _train_again(r: Any) -> tuple[dict[str, Any], dict[str, float]]:
     with r.db.connect() as conn:
         (key,) = {row.key for row in ledger.of_night(conn, NIGHT)} - known
     rounds = json.loads((scratch(r, key) / "rl" / "rounds.json").read_text())
-    return done.output, rounds["curve"][-1]
+    return done.output, {**rounds["steps"][-1], **rounds["curve"][-1]}
 
 
 def test_a_reward_that_is_no_number_counts_as_not_scored(
