@@ -117,7 +117,7 @@ class Sft(Section):
 
 
 class Rl(Section):
-    steps: int = Field(default=12, ge=0)
+    steps: int = Field(default=16, ge=0)
     """Rounds of practice: roll out, assign credit, update."""
     updates: int = Field(default=2, ge=1)
     """Optimizer steps per round, each on its share of the round's groups."""
