@@ -38,6 +38,7 @@ def curate(r: Resources, night: str, mined: str) -> StageResult:
     rewriter = plugins.make("curation", settings.rewriter.name, settings.rewriter.options)
     corpus = load_corpus(r, night)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="curate",
         versions={"rewriter": plugins.version_of(rewriter)},
@@ -75,12 +76,14 @@ def curate(r: Resources, night: str, mined: str) -> StageResult:
 def load_corpus(r: Resources, night: str) -> Corpus:
     """Production of the last nights with its failure cases, reviews as they stood when the night began."""
     with r.db.connect() as conn:
-        begun = nights.get(conn, night)
+        begun = nights.get(conn, r.settings.agent, night)
         cutoff = begun.started_at if begun else datetime.now(UTC)
         recent = nights.recent(conn, r.settings.agent, r.settings.curation.window_nights)
         window = sorted({night, *(row.night for row in recent if row.night <= night)})
         ids = [
-            id_ for name in window for id_ in trajectories.ids_of_night(conn, name, "production")
+            id_
+            for name in window
+            for id_ in trajectories.ids_of_night(conn, r.settings.agent, name, "production")
         ]
         found = trajectories.get(conn, r.files, sorted(set(ids)))
         known = {item.id for item in found}

@@ -61,6 +61,7 @@ def evaluate(r: Resources, night: str, trained: dict[str, Any], memories: Memori
     gate = plugins.make("evaluation", settings.gate.name, settings.gate.options)
     miner = plugins.make("mining", settings.mining.miner.name, settings.mining.miner.options)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="evaluate",
         versions={

@@ -1,6 +1,6 @@
 """Imitate: supervised fine-tuning on what the bundle holds, in steps that survive a kill."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -82,20 +82,29 @@ def learner_settings(r: Resources, lr: float, warmup: int, **more: Any) -> Learn
     )
 
 
+def imitation_batches(
+    r: Resources, samples: Sequence[Sample], known: Container[str]
+) -> list[list[Sample]]:
+    """The batches of an imitation phase. `known`: trajectories that the policy imitated on an earlier night."""
+    section = r.settings.train.sft
+    old = [each for each in samples if section.replay_once and each.trajectory_id in known]
+    new = [each for each in samples if not (section.replay_once and each.trajectory_id in known)]
+    return list(epochs(new, section.batch, section.epochs, r.settings.seed, old))
+
+
 def imitate(
     r: Resources,
     policy: Any,
-    samples: Sequence[Sample],
+    batches: Sequence[Sequence[Sample]],
     folder: Path,
     deadline: Deadline,
     what: str,
 ) -> tuple[int, list[StepMetrics]]:
-    """Train the policy in place; continues from the newest complete checkpoint in `folder`.
+    """Train the policy in place, a step per batch; continues from the newest complete checkpoint in `folder`.
 
     Returns the number of steps taken in all, and the figures of those taken since the checkpoint.
     """
     section = r.settings.train.sft
-    batches = list(epochs(samples, section.batch, section.epochs, r.settings.seed))
     rate = learner_settings(r, section.lr, section.warmup_steps, total_steps=len(batches) or None)
     learner = Learner(policy, rate)
     found = checkpoint.latest(folder)

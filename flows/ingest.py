@@ -84,6 +84,7 @@ def ingest(r: Resources, night: str) -> StageResult:
     """The stage: all files of the project."""
     paths = log_paths(r.settings)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="ingest",
         versions=dict(_reader_versions()),
@@ -95,13 +96,13 @@ def ingest(r: Resources, night: str) -> StageResult:
         tally = read_files(r, paths, night, deadline)
 
         def write(conn: Conn) -> dict[str, Any]:
-            ids = trajectories.ids_of_night(conn, night, "production")
+            ids = trajectories.ids_of_night(conn, r.settings.agent, night, "production")
             return {
                 "line": tally.line,
                 "trajectories": len(ids),
                 "quarantined": quarantine.count(conn, r.settings.agent, night),
                 "unread": tally.unread,
-                "state": trajectories.state_of_night(conn, night, "production"),
+                "state": trajectories.state_of_night(conn, r.settings.agent, night, "production"),
             }
 
         return write

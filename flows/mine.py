@@ -20,6 +20,7 @@ def mine(r: Resources, night: str, ingested: str) -> StageResult:
     miner = plugins.make("mining", settings.miner.name, settings.miner.options)
     finder = plugins.make("mining", settings.modes.name, settings.modes.options)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="mine",
         versions={"miner": plugins.version_of(miner), "modes": plugins.version_of(finder)},
@@ -29,7 +30,7 @@ def mine(r: Resources, night: str, ingested: str) -> StageResult:
 
     def work(deadline: Deadline) -> Write:
         with r.db.connect() as conn:
-            ids = trajectories.ids_of_night(conn, night, "production")
+            ids = trajectories.ids_of_night(conn, r.settings.agent, night, "production")
             known = modes.of_agent(conn, r.settings.agent)
         found: list[FailureCase] = []
         for start in r.track(range(0, len(ids), CHUNK), "mining failures"):

@@ -7,6 +7,7 @@ schedules it, retries what the database's absence broke, and shows it. `nightly.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from flows.ingest import has_new_logs, ingest
 from flows.mine import mine
 from flows.nights import check_night, logical_date, tonight
 from flows.offer import offer
+from flows.orphans import end_orphaned_servers
 from flows.promotion import carry_out
 from flows.remember import in_service, remember
 from flows.resources import Resources, open_resources
@@ -149,13 +152,13 @@ def work_night(
     check_plugins(settings)
     with open_resources(settings) as r:
         night = check_night(night) if night else _tonight(r)
-        with ledger.night_lock(r.db, settings.agent):
+        with ledger.night_lock(r.db, settings.agent) as lock:
             r.console.print(
                 f"[bold]Night {night}[/bold] of {settings.agent}, profile {settings.profile}"
             )
             carry_out(r)
             before = _begin(r, night)
-            done = run_night(r, night, wrap)
+            done = run_night(r, night, lambda stage: wrap(_holding(lock, stage)))
             made = summary.summarise(r, night, done.results, time.monotonic() - started)
             summary.keep(r, night, before, made, done.results)
             summary.show(r, night, made, done.results)
@@ -169,13 +172,30 @@ def work_night(
     return night
 
 
+def _holding(
+    lock: ledger.NightLock, stage: Callable[..., StageResult]
+) -> Callable[..., StageResult]:
+    """A stage that begins, and begins again, only while this process holds the night."""
+
+    @wraps(stage)
+    def held(*arguments: Any) -> StageResult:
+        lock.hold()
+        return stage(*arguments)
+
+    return held
+
+
 def _tidy(r: Resources, night: str, done: Progress) -> None:
     """Remove the scratch of a training that is done, and what killed processes left half-written."""
     r.files.clear_partial(datetime.now(UTC) - timedelta(days=1))
     if not any(each.name == "train" and each.ok for each in done.results):
         return
     with r.db.connect() as conn:
-        keys = [row.key for row in ledger.of_night(conn, night) if row.stage == "train"]
+        keys = [
+            row.key
+            for row in ledger.of_night(conn, r.settings.agent, night)
+            if row.stage == "train"
+        ]
     for key in keys:
         shutil.rmtree(scratch(r, key), ignore_errors=True)
 
@@ -200,7 +220,7 @@ def _tonight(r: Resources) -> str:
 def _begin(r: Resources, night: str) -> nights.Night:
     """The night's row: made when it first begins, with the champion and the cut-off for reviews."""
     with r.db.connect() as conn:
-        known = nights.get(conn, night)
+        known = nights.get(conn, r.settings.agent, night)
     if known is not None:
         return known
     champion = policies.ensure_champion(r).version
@@ -212,6 +232,7 @@ def _begin(r: Resources, night: str) -> nights.Night:
 
 def night(settings: Settings, arguments: argparse.Namespace) -> int:
     """`nightshift night`: tonight as a Prefect flow in this process."""
+    end_orphaned_servers(os.environ["PREFECT_HOME"])
     nightly(
         profile=settings.profile,
         night=check_night(arguments.date) if arguments.date else None,

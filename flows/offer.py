@@ -20,6 +20,7 @@ def offer(
     """The stage. Registering the same checkpoint twice makes one version."""
     settings = r.settings
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="offer",
         versions={},

@@ -21,7 +21,7 @@ def status(settings: Settings, _arguments: argparse.Namespace) -> int:
     with open_resources(settings) as r:
         with r.db.connect() as conn:
             recent = nights.recent(conn, settings.agent, 5)
-            rows = ledger.of_night(conn, recent[0].night) if recent else []
+            rows = ledger.of_night(conn, settings.agent, recent[0].night) if recent else []
             waiting = cases.count(conn, cases.CaseFilter(agent=settings.agent, verdict="open"))
         registry = policies.registry_of(r)
         print(f"agent {settings.agent}, home {settings.home}")
@@ -42,7 +42,7 @@ def report(settings: Settings, arguments: argparse.Namespace) -> int:
     """`nightshift report`: the report of a night, the last one by default."""
     with open_resources(settings) as r, r.db.connect() as conn:
         if arguments.night:
-            row = nights.get(conn, check_night(arguments.night))
+            row = nights.get(conn, settings.agent, check_night(arguments.night))
         else:
             row = next(iter(nights.recent(conn, settings.agent, 1)), None)
     if row is None or not row.summary:

@@ -22,6 +22,8 @@ from flows.settings import Settings
 from store import nights
 from store.registry import MARK, Registry, Version
 
+ABOUT = "nightshift.json"
+"""File of a checkpoint that says what it was trained on."""
 ADAPTER = "adapter"
 """Tag of a registered version: digest of its adapter folder, empty for the base model."""
 
@@ -113,7 +115,7 @@ def keep(r: Resources, policy: Any, about: Mapping[str, Any]) -> str:
     with tempfile.TemporaryDirectory(dir=_scratch(r)) as scratch:
         folder = Path(scratch)
         policy.save_adapter(folder)
-        (folder / "nightshift.json").write_text(json.dumps(dict(about), indent=1, sort_keys=True))
+        (folder / ABOUT).write_text(json.dumps(dict(about), indent=1, sort_keys=True))
         mark_complete(folder)
         return r.files.put_folder(folder)
 
@@ -177,7 +179,7 @@ def champion_of(version: Version) -> Champion:
 def champion_of_night(r: Resources, night: str) -> Champion:
     """The champion when the night began: what a promotion in between does not change."""
     with r.db.connect() as conn:
-        row = nights.get(conn, night)
+        row = nights.get(conn, r.settings.agent, night)
     version = row.champion_version if row else None
     found = registry_of(r).version(r.settings.agent, version) if version else None
     return champion_of(found) if found else ensure_champion(r)

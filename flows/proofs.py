@@ -64,7 +64,7 @@ def _gap(policy: Any, row: dict[str, Any]) -> float:
 def _evaluated_gaps(r: Resources, night: str, policy: Any, version: str) -> list[float]:
     """Engine against policy on the tokens of evaluation episodes; nothing where none were played."""
     with r.db.connect() as conn:
-        ids = trajectories.ids_of_night(conn, night, "evaluation")
+        ids = trajectories.ids_of_night(conn, r.settings.agent, night, "evaluation")
         found = trajectories.get(conn, r.files, ids)
     ours = [item for item in found if item.policy == version][:4]
     return [gap for item in ours for gap in _turn_gaps(policy, item)]

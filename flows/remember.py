@@ -18,6 +18,7 @@ def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
     settings = r.settings.memory
     writer = plugins.make("memory", settings.writer.name, settings.writer.options)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="remember",
         versions={"writer": plugins.version_of(writer)},

@@ -43,7 +43,7 @@ def held_out_conversations(r: Resources, night: str) -> list[Trajectory]:
         ids = {
             id_
             for name in names | {night}
-            for id_ in trajectories.ids_of_night(conn, name, "production")
+            for id_ in trajectories.ids_of_night(conn, r.settings.agent, name, "production")
         }
         found = trajectories.get(conn, r.files, sorted(ids))
     return [item for item in found if item.split == "test"]

@@ -114,6 +114,8 @@ class Sft(Section):
     lr: float = 1e-3
     """Peak rate; it falls linearly towards zero after the warm-up."""
     warmup_steps: int = 4
+    replay_once: bool = True
+    """What an earlier night imitated is shown once, what is new `epochs` times; `false` shows all alike."""
 
 
 class Rl(Section):

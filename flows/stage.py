@@ -1,6 +1,6 @@
 """One stage of a night: done once, whatever happens.
 
-    key = digest(night, stage, plug-in versions, config, input ids)
+    key = digest(agent, night, stage, plug-in versions, config, input ids)
 
 The ledger row of that key decides. Done: its output is returned and nothing runs. Otherwise the work runs under a
 heartbeat and a deadline and returns a last write; that write and the ledger's `done` are one transaction. After
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from components.errors import NightshiftError, StoreError, Unavailable
+from components.errors import NightRunning, NightshiftError, StoreError, Unavailable
 from flows.resources import Resources
 from store import ledger
 from store.db import Conn, Database
@@ -62,6 +62,7 @@ class Deadline:
 class Stage:
     """What identifies one stage of one night, and what it depends on."""
 
+    agent: str
     night: str
     name: str
     versions: dict[str, str]
@@ -71,8 +72,15 @@ class Stage:
     """Ids or digests of everything the stage reads."""
 
     @property
+    def work(self) -> ledger.Work:
+        key = ledger.digest_key(
+            self.agent, self.night, self.name, self.versions, self.config, self.inputs
+        )
+        return ledger.Work(key, self.agent, self.night, self.name)
+
+    @property
     def key(self) -> str:
-        return ledger.digest_key(self.night, self.name, self.versions, self.config, self.inputs)
+        return self.work.key
 
 
 @dataclass(frozen=True)
@@ -96,32 +104,34 @@ def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> 
         r.say(stage.name, "unchanged", 0.0)
         return StageResult(stage.name, "unchanged", output, 0.0)
     with r.db.connect() as conn:
-        ledger.begin(conn, stage.key, stage.night, stage.name, _owner(), datetime.now(UTC))
+        attempt = ledger.begin(conn, stage.work, _owner(), datetime.now(UTC))
     started = time.monotonic()
     deadline = Deadline(stage.name, getattr(r.settings.deadlines, stage.name))
     try:
-        with _heartbeat(r.db, stage.key):
+        with _heartbeat(r.db, attempt):
             write = work(deadline)
         with r.db.connect() as conn:
             output = write(conn)
-            ledger.finish(conn, stage.key, output, datetime.now(UTC))
-    except Unavailable:
+            ledger.finish(conn, attempt, output, datetime.now(UTC))
+    except (Unavailable, NightRunning):
         raise
     except (
         Exception
     ) as error:  # the boundary of the stage: recorded with its cause, the night goes on
-        return _failed(r, stage, error, time.monotonic() - started)
+        return _failed(r, stage, attempt, error, time.monotonic() - started)
     seconds = time.monotonic() - started
     r.say(stage.name, output.get("line", "done"), seconds)
     return StageResult(stage.name, "done", output, seconds)
 
 
-def _failed(r: Resources, stage: Stage, error: Exception, seconds: float) -> StageResult:
+def _failed(
+    r: Resources, stage: Stage, attempt: ledger.Attempt, error: Exception, seconds: float
+) -> StageResult:
     cause = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         cause += ". Free space, then run the same night again"
     with r.db.connect() as conn:
-        ledger.fail(conn, stage.key, cause, datetime.now(UTC))
+        ledger.fail(conn, attempt, cause, datetime.now(UTC))
     r.say(stage.name, f"failed: {cause}", seconds)
     if not isinstance(error, NightshiftError):
         r.log("".join(traceback.format_exception(error)))
@@ -139,7 +149,7 @@ def _owner() -> str:
 
 
 @contextmanager
-def _heartbeat(db: Database, key: str) -> Iterator[None]:
+def _heartbeat(db: Database, attempt: ledger.Attempt) -> Iterator[None]:
     """Beat in the ledger every few seconds while the work runs."""
     stop = threading.Event()
 
@@ -147,11 +157,11 @@ def _heartbeat(db: Database, key: str) -> Iterator[None]:
         while not stop.wait(BEAT_S):
             try:
                 with db.connect() as conn:
-                    ledger.beat(conn, key, datetime.now(UTC))
+                    ledger.beat(conn, attempt, datetime.now(UTC))
             except StoreError:
                 continue  # the work itself meets the lost connection and reports it
 
-    thread = threading.Thread(target=beat, daemon=True, name=f"heartbeat-{key[:8]}")
+    thread = threading.Thread(target=beat, daemon=True, name=f"heartbeat-{attempt.key[:8]}")
     thread.start()
     try:
         yield

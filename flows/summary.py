@@ -22,7 +22,9 @@ def summarise(
     with r.db.connect() as conn:
         found = [mode for mode in modes.of_agent(conn, r.settings.agent) if mode.counts.get(night)]
         stored = reports.get(conn, evaluated["report_id"]) if evaluated.get("report_id") else None
-        rows = [row for row in ledger.of_night(conn, night) if row.status == "done"]
+        rows = [
+            row for row in ledger.of_night(conn, r.settings.agent, night) if row.status == "done"
+        ]
     spent = {row.stage: row.seconds or 0.0 for row in rows}
     decision = stored.decision if stored else None
     base = load(NightSummary, evaluated["summary"]) if "summary" in evaluated else _EMPTY

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from components import plugins
 from components.records import Bundle, FailureMode, ReferenceSolution, Sample, Task
 from flows import policies
-from flows.imitate import imitate, imitation_samples
+from flows.imitate import imitate, imitation_batches, imitation_samples
 from flows.plots import reward_curve
 from flows.practice import Arena, Rounds, practise, practise_anchors
 from flows.resources import Resources
@@ -46,6 +46,7 @@ def train(r: Resources, night: str, bundle_id: str, revision: int | None) -> Sta
     champion = policies.champion_of_night(r, night)
     before = sft_only_before(r, night)
     stage = Stage(
+        agent=r.settings.agent,
         night=night,
         name="train",
         versions={**policies.versions(settings), **_plugin_versions(r)},
@@ -178,7 +179,8 @@ def _imitate_from(
     policy = policies.load(r, adapter)
     samples = imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision)
     what = "imitating" if name == "sft" else "imitating, the branch without RL"
-    steps, metrics = imitate(r, policy, samples, folder, phases.deadline, what)
+    batches = imitation_batches(r, samples, _imitated_before(r, plan.bundle, adapter))
+    steps, metrics = imitate(r, policy, batches, folder, phases.deadline, what)
     for each in metrics:
         phases.run.log_metrics(
             {f"{name}/{key}": value for key, value in each.figures().items()}, each.step
@@ -193,6 +195,16 @@ def _imitate_from(
         "loss_last": metrics[-1].loss if metrics else None,
         "trained_tokens_per_s": fmean([each.tokens_per_s for each in metrics]) if metrics else 0.0,
     }
+
+
+def _imitated_before(r: Resources, bundle: Bundle, adapter: str | None) -> set[str]:
+    """The bundle's trajectories that this adapter was trained on already, as they are now."""
+    if adapter is None:
+        return set()
+    about = json.loads((r.files.folder(adapter) / policies.ABOUT).read_text())
+    with r.db.connect() as conn:
+        earlier = {example.id for example in bundles.get(conn, about["bundle"]).examples}
+    return {example.trajectory_id for example in bundle.examples if example.id in earlier}
 
 
 def _sft_only(r: Resources, plan: Plan, shared: str, folder: Path, phases: Phases) -> str | None:

@@ -25,7 +25,7 @@ where failure_case.found <> excluded.found
 """
 ROWS = "select found, decided, version, night, agent from failure_case "
 GET = ROWS + "where id = any(%s)"
-OF_NIGHT = ROWS + "where night = %s order by id"
+OF_NIGHT = ROWS + "where agent = %s and night = %s order by id"
 OF_MODE = ROWS + "where mode_id = %s order by night desc, id limit %s"
 OF_TRAJECTORY = ROWS + "where trajectory_id = %s order by night desc, id"
 AS_OF = """
@@ -87,8 +87,8 @@ def get(conn: Conn, ids: Sequence[str]) -> list[StoredCase]:
     return [found[key] for key in ids]
 
 
-def of_night(conn: Conn, night: str) -> list[StoredCase]:
-    return [_stored(row) for row in conn.execute(OF_NIGHT, (night,))]
+def of_night(conn: Conn, agent: str, night: str) -> list[StoredCase]:
+    return [_stored(row) for row in conn.execute(OF_NIGHT, (agent, night))]
 
 
 def of_mode(conn: Conn, mode_id: str, limit: int = 50) -> list[StoredCase]:

@@ -1,4 +1,4 @@
-"""Nights: when each ran, on which champion, and what came of it."""
+"""Nights of each agent: when each ran, on which champion, and what came of it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,11 +12,11 @@ from store.db import Conn
 PUT = """
 insert into night (night, agent, status, champion_version, challenger_version, summary, started_at, finished_at)
 values (%s, %s, %s, %s, %s, %s, %s, %s)
-on conflict (night) do update set agent = excluded.agent, status = excluded.status,
+on conflict (agent, night) do update set status = excluded.status,
     champion_version = excluded.champion_version, challenger_version = excluded.challenger_version,
     summary = excluded.summary, started_at = excluded.started_at, finished_at = excluded.finished_at
 """
-GET = "select * from night where night = %s"
+GET = "select * from night where agent = %s and night = %s"
 RECENT = "select * from night where agent = %s order by night desc limit %s"
 
 
@@ -51,9 +51,9 @@ def put(conn: Conn, night: Night) -> None:
     )
 
 
-def get(conn: Conn, night: str) -> Night | None:
+def get(conn: Conn, agent: str, night: str) -> Night | None:
     with conn.cursor(row_factory=class_row(Night)) as cursor:
-        return cursor.execute(GET, (night,)).fetchone()
+        return cursor.execute(GET, (agent, night)).fetchone()
 
 
 def recent(conn: Conn, agent: str, limit: int = 30) -> list[Night]:

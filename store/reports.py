@@ -15,7 +15,7 @@ on conflict (id) do nothing
 DECIDE = "update report set decision = %s where id = %s"
 ROWS = "select body, decision, night from report "
 GET = ROWS + "where id = %s"
-OF_NIGHT = ROWS + "where night = %s order by sequence"
+OF_NIGHT = ROWS + "where agent = %s and night = %s order by sequence"
 RECENT = ROWS + "where agent = %s order by sequence desc limit %s"
 
 
@@ -48,9 +48,9 @@ def get(conn: Conn, report_id: str) -> StoredReport | None:
     return _stored(row) if row else None
 
 
-def of_night(conn: Conn, night: str) -> list[StoredReport]:
+def of_night(conn: Conn, agent: str, night: str) -> list[StoredReport]:
     """The reports of a night, in the order they were made."""
-    return [_stored(row) for row in conn.execute(OF_NIGHT, (night,))]
+    return [_stored(row) for row in conn.execute(OF_NIGHT, (agent, night))]
 
 
 def recent(conn: Conn, agent: str, limit: int = 30) -> list[StoredReport]:

@@ -59,9 +59,10 @@ DIGESTS = "select id, digest from trajectory where id = any(%s)"
 GET = "select id, body, token_file, token_row from trajectory where id = any(%s)"
 SHOWN = "select body from trajectory where id = %s"
 IDS_OF_NIGHT = """
-select id from trajectory where night = %(night)s and kind = %(kind)s
+select id from trajectory where agent = %(agent)s and night = %(night)s and kind = %(kind)s
 union
-select id from trajectory where changed_night = %(night)s and changed_night <> night and kind = %(kind)s
+select id from trajectory
+where agent = %(agent)s and changed_night = %(night)s and changed_night <> night and kind = %(kind)s
 order by id
 """
 LIGHT = """
@@ -212,10 +213,10 @@ def shown(conn: Conn, trajectory_id: str) -> Trajectory | None:
     return load(Trajectory, row[0]) if row else None
 
 
-def ids_of_night(conn: Conn, night: str, kind: Kind) -> list[str]:
-    """Trajectories first seen in this night, and those that were changed in it, as a grown conversation is."""
-    rows = conn.execute(IDS_OF_NIGHT, {"night": night, "kind": kind}).fetchall()
-    return [row[0] for row in rows]
+def ids_of_night(conn: Conn, agent: str, night: str, kind: Kind) -> list[str]:
+    """Trajectories of an agent first seen in this night, and those that were changed in it, as a grown conversation is."""
+    values = {"agent": agent, "night": night, "kind": kind}
+    return [row[0] for row in conn.execute(IDS_OF_NIGHT, values)]
 
 
 def page(
@@ -235,7 +236,7 @@ def count(conn: Conn, filter: TrajectoryFilter) -> int:
     return row[0] if row else 0
 
 
-def state_of_night(conn: Conn, night: str, kind: Kind) -> str:
+def state_of_night(conn: Conn, agent: str, night: str, kind: Kind) -> str:
     """Digest of the ids and contents that `ids_of_night` names: what a later stage depends on."""
-    ids = ids_of_night(conn, night, kind)
+    ids = ids_of_night(conn, agent, night, kind)
     return digest_of(sorted(conn.execute(DIGESTS, (ids,)).fetchall()))

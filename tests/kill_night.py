@@ -32,6 +32,7 @@ from flows.settings import Settings, load_settings
 
 TINY = Path(__file__).parent / "flows" / "tiny.toml"
 NIGHT = "2026-11-30"
+AGENT = "help-desk"
 LOADED = (
     "components.learner.learner",
     "components.mining.modes",
@@ -114,7 +115,7 @@ def tell_marks(project: Project, answer: Any) -> None:
 
     _quiet(project)
     with open_resources(project.settings()) as r, r.db.connect() as conn:
-        found = ledger.of_night(conn, NIGHT)
+        found = ledger.of_night(conn, AGENT, NIGHT)
     first = min((row.started_at for row in found), default=None)
     answer.send(
         [
@@ -136,7 +137,7 @@ def tell_state(project: Project, answer: Any) -> None:
     _quiet(project)
     with open_resources(project.settings()) as r:
         with r.db.connect() as conn:
-            output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}
+            output = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}
             found = rows(conn)
         registered = versions(policies.registry_of(r), r.settings.agent)
         adapter = output.get("train", {}).get("challenger")

@@ -302,14 +302,21 @@ def _not_finite(tree: Pack, samples: Sequence[Sample], streams: PackStreams, fou
 
 
 def epochs(
-    samples: Sequence[Sample], size: int, num_epochs: int, seed: int
+    samples: Sequence[Sample],
+    size: int,
+    num_epochs: int,
+    seed: int,
+    replayed: Sequence[Sample] = (),
 ) -> Iterator[list[Sample]]:
     """Batches for imitation: every epoch once through all samples in a new order.
+
+    `replayed`: samples shown once in all; every epoch takes its share of them along.
 
     Our choice: batches are filled in shuffled order, so prefix sharing happens inside a batch only.
     """
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(num_epochs):
-        order = torch.randperm(len(samples), generator=generator).tolist()
+    for epoch in range(num_epochs):
+        shown = [*samples, *replayed[epoch::num_epochs]]
+        order = torch.randperm(len(shown), generator=generator).tolist()
         for start in range(0, len(order), size):
-            yield [samples[place] for place in order[start : start + size]]
+            yield [shown[place] for place in order[start : start + size]]

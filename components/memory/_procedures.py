@@ -38,6 +38,8 @@ class Solved:
     steps: tuple[str, ...]
     choices: tuple[tuple[str, str], ...]
     """(field, word) of the first result: what a later step may depend on."""
+    figures: tuple[tuple[str, float], ...]
+    """(field, number) of the first result, of fields that stand in it once."""
     particulars: frozenset[str]
     """Values that must appear in no lesson."""
 
@@ -77,6 +79,7 @@ def solved(trajectory: Trajectory) -> Solved | None:
         cue=cue_of(asked, fields),
         steps=(*steps, *ending),
         choices=tuple(c for c in choices if c[1] not in fields),
+        figures=_figures(first),
         particulars=frozenset(fields),
     )
 
@@ -141,6 +144,14 @@ def _leaves(values: Sequence[Any], name: str = "value") -> Iterator[tuple[str, s
             yield from _leaves(cast("list[Any]", value), name)
         elif value is not None and not isinstance(value, bool):
             yield name, str(value)
+
+
+def _figures(result: Any) -> tuple[tuple[str, float], ...]:
+    found: dict[str, list[float]] = {}
+    for name, value in _leaves([result]):
+        if re.fullmatch(r"-?\d{1,15}(\.\d{1,6})?", value):
+            found.setdefault(name, []).append(float(value))
+    return tuple((name, values[0]) for name, values in sorted(found.items()) if len(values) == 1)
 
 
 def _label(name: str) -> str:

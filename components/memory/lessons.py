@@ -9,7 +9,9 @@
    placeholders), at least `overlap` of all words of both; families of the bank come first, then tonight's, fewest words
    first. Families with equal procedures become one.
 3. The content lists the family's procedures, most supported first, at most `max_procedures`. Where two begin with the
-   same call and a word of its result tells them apart in every conversation (each seen twice or more), it is the condition.
+   same call and a word of its result tells them apart in every conversation (each seen twice or more), it is the condition;
+   failing that a number of it (`[if price is under 100]`): a round one between two procedures, if they were seen
+   often enough that a number without meaning would divide them in fewer than one of ten families.
 4. A family of the bank gets a version + 1 with tonight's procedures ahead of its older ones; if neither content, cue nor
    sources change there is no new version, so a second run writes nothing. `uses` and `successes` start again when the
    content changes.
@@ -24,6 +26,7 @@ order of trajectories; no trajectories give no entries.
 """
 
 import dataclasses
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -37,6 +40,8 @@ from components.serial import digest
 
 OR = "\nOr: "
 CUES = " | "
+MAX_CHANCE = 0.1
+"""How probable it may be that one of a result's numbers divides two procedures by chance."""
 CONDITION = re.compile(r" \[if [^\]]*\]$")
 
 
@@ -121,10 +126,10 @@ class Lessons:
         used = [member for member in members if member.trajectory_id in sources]
         if not used:
             return None
-        content = self._content(used, old.content.split(OR) if old else [])
+        particulars = frozenset[str]().union(*(member.particulars for member in used))
+        content = self._content(used, old.content.split(OR) if old else [], particulars)
         cues = [*(old.cue.split(CUES) if old else ()), *_common([member.cue for member in used])]
         cue = CUES.join(list(dict.fromkeys(cues))[: self.max_cues])
-        particulars = frozenset[str]().union(*(member.particulars for member in used))
         if leaks(content, particulars) or leaks(cue, particulars):
             return None
         lesson = any(m.corrected for m in used) or (old is not None and old.kind == "lesson")
@@ -147,9 +152,11 @@ class Lessons:
         fresh = replace(fresh, kind="lesson" if lesson else old.kind, lineage=lineage)
         return fresh if content == old.content else replace(fresh, uses=0, successes=0)
 
-    def _content(self, members: Sequence[Solved], older: Sequence[str]) -> str:
+    def _content(
+        self, members: Sequence[Solved], older: Sequence[str], particulars: frozenset[str]
+    ) -> str:
         kept: dict[str, str] = {}
-        conditions = _conditions(members)
+        conditions = _conditions(members, particulars)
         for procedure in _common([member.procedure for member in members]):
             kept[procedure] = procedure + conditions.get(procedure, "")
         for text in older:
@@ -177,24 +184,61 @@ def _common(values: Sequence[str]) -> list[str]:
     return sorted(counts, key=lambda value: (-counts[value], len(value), value))
 
 
-def _conditions(members: Sequence[Solved]) -> dict[str, str]:
-    """Procedure -> ` [if field is word]`, where a word of the first result tells the procedures apart."""
+def _conditions(members: Sequence[Solved], particulars: frozenset[str]) -> dict[str, str]:
+    """Procedure -> the condition on the first result that tells it apart from the others, where one does."""
     groups: dict[str, list[Solved]] = defaultdict(list)
     for member in members:
         groups[member.procedure].append(member)
     starts = {procedure.split(THEN)[0] for procedure in groups}
     if len(groups) < 2 or len(starts) > 1 or min(len(group) for group in groups.values()) < 2:
         return {}
+    said = _words(list(groups.values())) or _limits(list(groups.values()), particulars)
+    return {name: f" [if {text}]" for name, text in zip(groups, said, strict=True)} if said else {}
+
+
+def _words(groups: Sequence[Sequence[Solved]]) -> list[str]:
+    """`field is word` by group, where a field has one word in each and another in every other."""
     shared = [
         {choice for choice in group[0].choices if all(choice in m.choices for m in group)}
-        for group in groups.values()
+        for group in groups
     ]
-    fields = set.intersection(*({name for name, _ in choices} for choices in shared))
-    for name in sorted(fields):
+    for name in sorted(set.intersection(*({own for own, _ in choices} for choices in shared))):
         words = [next(word for own, word in sorted(choices) if own == name) for choices in shared]
         if len(set(words)) == len(words):
-            return {
-                procedure: f" [if {name} is {word}]"
-                for procedure, word in zip(groups, words, strict=True)
-            }
-    return {}
+            return [f"{name} is {word}" for word in words]
+    return []
+
+
+def _limits(groups: Sequence[Sequence[Solved]], particulars: frozenset[str]) -> list[str]:
+    """`field is under n` and `field is n or more`, where a number divides two groups and chance hardly would.
+
+    A field without meaning divides k of n conversations from the others with probability 2 / C(n, k).
+    """
+    if len(groups) != 2:
+        return []
+    tables = [[dict(member.figures) for member in group] for group in groups]
+    names = sorted(set.intersection(*(set(row) for table in tables for row in table)))
+    num = sum(len(group) for group in groups)
+    if 2 * len(names) > MAX_CHANCE * math.comb(num, len(groups[0])):
+        return []
+    for name in names:
+        first, second = ([row[name] for row in table] for table in tables)
+        for low, high, lower_first in ((first, second, True), (second, first, False)):
+            limit = _roundest(max(low), min(high), particulars)
+            if limit is not None:
+                said = [f"{name} is under {limit}", f"{name} is {limit} or more"]
+                return said if lower_first else said[::-1]
+    return []
+
+
+def _roundest(low: float, high: float, taken: frozenset[str]) -> str | None:
+    """The number above `low` and at most `high` with the fewest digits that is nobody's own; of several the middle one."""
+    middle = (low + high) / 2
+    for exponent in range(15, -7, -1):
+        first = math.floor(low / 10.0**exponent) + 1
+        last = math.floor(high / 10.0**exponent)
+        texts = [f"{n * 10.0**exponent:.12g}" for n in range(first, min(last, first + 99) + 1)]
+        free = [text for text in texts if low < float(text) <= high and not leaks(text, taken)]
+        if free:
+            return min(free, key=lambda text: abs(float(text) - middle))
+    return None

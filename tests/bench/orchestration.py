@@ -27,6 +27,7 @@ AIM = 0.03
 NIGHT_S = 700.0
 """Length of a night of the profile `cpu` that shares refer to."""
 NIGHT = "2026-03-02"
+AGENT = "help-desk"
 CONFIG = child.ROOT / "tests" / "flows" / "tiny.toml"
 
 
@@ -107,7 +108,7 @@ def _stages(settings: Any) -> dict[str, list[Any]]:
     from store import nights
 
     with open_resources(settings) as r, r.db.connect() as conn:
-        row = nights.get(conn, NIGHT)
+        row = nights.get(conn, AGENT, NIGHT)
     lines = (row.summary or {})["stages"] if row else []
     return {line["name"]: [line["status"], line["seconds"]] for line in lines}
 

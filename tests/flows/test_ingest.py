@@ -10,9 +10,11 @@ import pytest
 from components.records import Trajectory
 from components.serial import digest
 from flows.ingest import has_new_logs, ingest
+from flows.mine import mine
 from flows.resources import Resources
-from store import log_files, quarantine, raw_records, trajectories
+from store import ledger, log_files, quarantine, raw_records, trajectories
 from tests.flows.homes import Home, rows_of
+from tests.kill_night import AGENT
 from tests.night_rows import differences
 
 pytestmark = pytest.mark.postgres
@@ -43,8 +45,30 @@ def read(r: Resources, night: str) -> dict[str, Any]:
 
 def stored(r: Resources, night: str) -> list[Trajectory]:
     with r.db.connect() as conn:
-        ids = trajectories.ids_of_night(conn, night, "production")
+        ids = trajectories.ids_of_night(conn, AGENT, night, "production")
         return trajectories.get(conn, r.files, ids)
+
+
+def test_two_agents_on_one_database_have_nights_of_their_own(
+    reading: Home, log: Path, tmp_path: Path
+) -> None:
+    """One date, two agents, two files: each night reads, mines and lists what is its agent's."""
+    log.write_bytes(line("1", "a", "b") + b"\n")
+    other = tmp_path / "shop.jsonl"
+    other.write_bytes(line("2", "c", "d") + b"\n" + line("3", "e", "f") + b"\n")
+    with reading.open() as r:
+        first = read(r, FIRST)
+    with reading.open('agent="shop"', f"ingestion.paths=[{str(other)!r}]") as r:
+        second = read(r, FIRST)
+        mined = mine(r, FIRST, second["state"])
+        assert (second["trajectories"], mined.output["trajectories"]) == (2, 2)
+        with r.db.connect() as conn:
+            rows = {agent: ledger.of_night(conn, agent, FIRST) for agent in (AGENT, "shop")}
+    with reading.open() as r:
+        assert read(r, FIRST) == first
+        assert [item.messages[0].text for item in stored(r, FIRST)] == ["a"]
+    assert [row.stage for row in rows[AGENT]] == ["ingest"]
+    assert [row.stage for row in rows["shop"]] == ["ingest", "mine"]
 
 
 def test_a_file_that_grows_is_read_on_and_its_torn_end_waits(reading: Home, log: Path) -> None:
@@ -60,7 +84,7 @@ def test_a_file_that_grows_is_read_on_and_its_torn_end_waits(reading: Home, log:
         read(r, FIRST)
         assert sorted(item.messages[0].text for item in stored(r, FIRST)) == ["a", "c", "e"]
         with r.db.connect() as conn, log.open("rb") as stream:
-            (bad,) = quarantine.page(conn, "help-desk")
+            (bad,) = quarantine.page(conn, AGENT)
             known = log_files.resume(conn, str(log), stream)
         assert (bad.line, bad.start) == (4, len(b"".join(whole[:3])))
         assert known is not None
@@ -73,8 +97,8 @@ def test_a_file_that_grows_is_read_on_and_its_torn_end_waits(reading: Home, log:
         read(r, SECOND)
         assert [item.messages[0].text for item in stored(r, SECOND)] == ["caf\xe9"]
         with r.db.connect() as conn:
-            assert raw_records.count(conn, "help-desk") == 4
-            assert quarantine.count(conn, "help-desk") == 1
+            assert raw_records.count(conn, AGENT) == 4
+            assert quarantine.count(conn, AGENT) == 1
 
 
 def test_the_same_records_delivered_again_change_nothing(reading: Home, log: Path) -> None:

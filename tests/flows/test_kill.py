@@ -11,7 +11,7 @@ from components.serial import load
 from flows.resources import Resources
 from store import ledger, nights
 from tests.flows.homes import Home, rows_of, versions_of
-from tests.kill_night import NIGHT, TINY, Nights, Project, kill, run_night
+from tests.kill_night import AGENT, NIGHT, TINY, Nights, Project, kill, run_night
 from tests.night_rows import differences
 
 pytestmark = [pytest.mark.postgres, pytest.mark.network]
@@ -21,7 +21,7 @@ LIMIT_S = 120.0
 
 def is_trying_strategies(r: Resources) -> bool:
     with r.db.connect() as conn:
-        return any(row.stage == "curate" for row in ledger.of_night(conn, NIGHT))
+        return any(row.stage == "curate" for row in ledger.of_night(conn, AGENT, NIGHT))
 
 
 def has_practised_once(r: Resources) -> bool:
@@ -61,7 +61,7 @@ def killed(home: Home, project: Project) -> Iterator[Nights]:
                 time.sleep(0.005)
             kill(process)
             with r.db.connect() as conn:
-                rows = ledger.of_night(conn, NIGHT)
+                rows = ledger.of_night(conn, AGENT, NIGHT)
             assert [(row.stage, row.status) for row in rows][-1] == (stage, "running")
     return nights
 
@@ -74,8 +74,8 @@ def test_a_killed_night_ends_like_an_undisturbed_one(
     assert versions_of(home) == versions_of(one_night)
     with home.open() as r:
         with r.db.connect() as conn:
-            rows = ledger.of_night(conn, NIGHT)
-            night = nights.get(conn, NIGHT)
+            rows = ledger.of_night(conn, AGENT, NIGHT)
+            night = nights.get(conn, AGENT, NIGHT)
         attempts = {row.stage: row.attempts for row in rows}
         assert attempts == dict.fromkeys(attempts, 1) | dict.fromkeys(MOMENTS, 2)
         assert "continuing from practice round 1" in project.log.read_text()

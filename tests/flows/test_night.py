@@ -15,7 +15,7 @@ from flows.cli import main
 from flows.splits import overlaps, said_by_user
 from store import bundles, ledger, memory, modes, nights, reports, strategies, tasks, trajectories
 from tests.flows.homes import Home, rows_of, versions_of
-from tests.kill_night import NIGHT, TINY
+from tests.kill_night import AGENT, NIGHT, TINY
 from tests.night_rows import adapter_files, differences
 
 pytestmark = [pytest.mark.postgres, pytest.mark.network]
@@ -47,8 +47,8 @@ WRITTEN = {
 
 def test_every_stage_is_done_once(one_night: Home) -> None:
     with one_night.open() as r, r.db.connect() as conn:
-        found = ledger.of_night(conn, NIGHT)
-        night = nights.get(conn, NIGHT)
+        found = ledger.of_night(conn, AGENT, NIGHT)
+        night = nights.get(conn, AGENT, NIGHT)
     assert [(row.stage, row.status, row.attempts) for row in found] == [
         (stage, "done", 1) for stage in STAGES
     ]
@@ -67,12 +67,12 @@ def test_every_table_of_a_night_has_rows(one_night: Home) -> None:
 def test_the_challenger_is_registered_with_its_lineage(one_night: Home) -> None:
     """Each tag against the row that it names."""
     with one_night.open() as r:
-        found = policies.registry_of(r).version("help-desk", "2")
+        found = policies.registry_of(r).version(AGENT, "2")
         with r.db.connect() as conn:
-            (bundle,) = bundles.recent(conn, "help-desk")
-            strategy = strategies.accepted(conn, "help-desk")
-            (report,) = reports.of_night(conn, NIGHT)
-            outputs = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}
+            (bundle,) = bundles.recent(conn, AGENT)
+            strategy = strategies.accepted(conn, AGENT)
+            (report,) = reports.of_night(conn, AGENT, NIGHT)
+            outputs = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}
         adapter = outputs["train"]["challenger"]
         files = adapter_files(r.files, adapter)
     assert found is not None
@@ -93,7 +93,7 @@ def test_the_evidence_is_kept_beside_the_challenger(one_night: Home) -> None:
     """Every artifact that the offer leaves in MLflow; the confusion counts each of the 6 tasks x 1 seed once."""
     with one_night.open() as r:
         client = r.tracking.client
-        (experiment,) = [e for e in client.search_experiments() if e.name == "help-desk"]
+        (experiment,) = [e for e in client.search_experiments() if e.name == AGENT]
         runs = client.search_runs([experiment.experiment_id])
         (run,) = [found for found in runs if found.info.run_name == f"offer {NIGHT}"]
         kept = {item.path for item in client.list_artifacts(run.info.run_id)}
@@ -111,7 +111,7 @@ def test_every_optimizer_step_and_every_round_of_practice_is_logged(one_night: H
     """2 rounds of 2 steps: the sampler's log-probabilities are checked in 4 steps, success is seen in 2 rounds."""
     with one_night.open() as r:
         client = r.tracking.client
-        (experiment,) = [e for e in client.search_experiments() if e.name == "help-desk"]
+        (experiment,) = [e for e in client.search_experiments() if e.name == AGENT]
         runs = client.search_runs([experiment.experiment_id])
         (run,) = [found for found in runs if found.info.run_name == f"train {NIGHT}"]
 
@@ -126,7 +126,9 @@ def test_every_optimizer_step_and_every_round_of_practice_is_logged(one_night: H
 def test_the_challenger_differs_from_its_parents(one_night: Home) -> None:
     """The challenger practised beyond imitation, and the branch by SFT alone did not."""
     with one_night.open() as r, r.db.connect() as conn:
-        output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}["train"]
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}[
+            "train"
+        ]
     assert output["sft_steps"] > 0
     assert output["rl_steps"] == 2
     assert len({output["sft"], output["sft_only"], output["challenger"]}) == 3
@@ -150,11 +152,11 @@ def test_a_second_run_changes_nothing_and_says_so(
 
 
 def test_a_second_night_is_refused_while_one_runs(home: Home) -> None:
-    with home.open() as r, ledger.night_lock(r.db, "help-desk"):
+    with home.open() as r, ledger.night_lock(r.db, AGENT):
         with pytest.raises(NightRunning) as caught:
             home.night()
         with r.db.connect() as conn:
-            assert nights.recent(conn, "help-desk") == []
+            assert nights.recent(conn, AGENT) == []
     said = str(caught.value)
     assert re.search(r"'nightshift night, pid \d+ on \S+' since 2\d{3}-\d\d-\d\d", said)
     assert "run the same command again" in said
@@ -208,7 +210,7 @@ def test_a_night_that_is_not_whole_ends_the_command_with_one(
     assert "NightFailed: night 2026-11-30 is not whole" in capsys.readouterr().err
     assert main([*settings, *night]) == 0
     with home.open() as r, r.db.connect() as conn:
-        row = nights.get(conn, NIGHT)
+        row = nights.get(conn, AGENT, NIGHT)
     assert row is not None
     assert row.status == "done"
 
@@ -216,11 +218,13 @@ def test_a_night_that_is_not_whole_ends_the_command_with_one(
 def test_lessons_are_recalled_into_the_prompts(one_night: Home) -> None:
     """The champion plays with the memory that served the day, which was empty; the challenger with tonight's."""
     with one_night.open() as r, r.db.connect() as conn:
-        lessons = [entry.content for entry in memory.bank(conn, "help-desk")]
+        lessons = [entry.content for entry in memory.bank(conn, AGENT)]
         found = trajectories.get(
-            conn, r.files, trajectories.ids_of_night(conn, NIGHT, "evaluation")
+            conn, r.files, trajectories.ids_of_night(conn, AGENT, NIGHT, "evaluation")
         )
-        output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}["train"]
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}[
+            "train"
+        ]
     assert lessons
     ours = policies.version_name(output["challenger"])
     openings = {True: 0, False: 0}
@@ -236,10 +240,10 @@ def test_lessons_are_recalled_into_the_prompts(one_night: Home) -> None:
 
 def test_nothing_trained_on_is_evaluated_on(one_night: Home) -> None:
     with one_night.open() as r, r.db.connect() as conn:
-        (row,) = bundles.recent(conn, "help-desk")
+        (row,) = bundles.recent(conn, AGENT)
         examples = bundles.get(conn, row.id).examples
         known = tasks.get(conn, tasks.ids_of_night(conn, NIGHT))
-        (report,) = reports.of_night(conn, NIGHT)
+        (report,) = reports.of_night(conn, AGENT, NIGHT)
     held = [task for task in known if task.split == "test"]
     practised = [task for task in known if task.split == "train"]
     assert len(held) == 6
@@ -252,7 +256,7 @@ def test_nothing_trained_on_is_evaluated_on(one_night: Home) -> None:
 
 def test_modes_count_tonights_cases(one_night: Home) -> None:
     with one_night.open() as r, r.db.connect() as conn:
-        found = modes.of_agent(conn, "help-desk")
+        found = modes.of_agent(conn, AGENT)
         counted = {mode.id: mode.counts[NIGHT] for mode in found}
         cases = conn.execute("select mode_id, count(*) from failure_case group by 1").fetchall()
     assert dict(cases) == counted

@@ -18,7 +18,7 @@ from store import bundles, ledger, nights, reports, trajectories
 from tests.components.ingestion.logs import REAL_LOGS
 from tests.flows.homes import Home
 from tests.flows.support_logs import write_log
-from tests.kill_night import NIGHT
+from tests.kill_night import AGENT, NIGHT
 
 pytestmark = pytest.mark.postgres
 
@@ -44,7 +44,7 @@ def night_of(nothing_yet: Home, copy_of: Callable[..., Home]) -> Callable[..., H
 
 def outputs_of(r: Resources) -> dict[str, dict]:
     with r.db.connect() as conn:
-        rows = ledger.of_night(conn, NIGHT)
+        rows = ledger.of_night(conn, AGENT, NIGHT)
     assert [(row.stage, row.status) for row in rows if row.status != "done"] == []
     return {row.stage: row.output or {} for row in rows}
 
@@ -54,12 +54,12 @@ def check_night(home: Home, num: int, num_solved: int) -> None:
     with home.open() as r:
         output = outputs_of(r)
         with r.db.connect() as conn:
-            ids = trajectories.ids_of_night(conn, NIGHT, "production")
+            ids = trajectories.ids_of_night(conn, AGENT, NIGHT, "production")
             found = trajectories.get(conn, r.files, ids)
             bundle = bundles.get(conn, output["curate"]["bundle_id"])
-            (stored,) = reports.of_night(conn, NIGHT)
-            row = nights.get(conn, NIGHT)
-        version = policies.registry_of(r).version("help-desk", output["offer"]["version"])
+            (stored,) = reports.of_night(conn, AGENT, NIGHT)
+            row = nights.get(conn, AGENT, NIGHT)
+        version = policies.registry_of(r).version(AGENT, output["offer"]["version"])
     assert len(found) == num
     assert sum(item.outcome is True for item in found) == num_solved
     assert output["mine"]["cases"] == num - num_solved
@@ -101,7 +101,7 @@ def test_a_synthetic_log(night_of: Callable[..., Home], tmp_path: Path) -> None:
 
 def decision_facts(r: Resources) -> dict[str, bool | None]:
     with r.db.connect() as conn:
-        (stored,) = reports.of_night(conn, NIGHT)
+        (stored,) = reports.of_night(conn, AGENT, NIGHT)
     assert stored.decision is not None
     return {each.name: each.passed for each in stored.decision.criteria}
 

@@ -23,7 +23,7 @@ from store import bundles, ledger, memory, nights, quarantine, trajectories
 from store.ledger import LedgerRow
 from tests.flows.homes import END_SESSIONS, Home, rows_of
 from tests.flows.support_logs import episode
-from tests.kill_night import NIGHT, TINY, Nights, Project, run_night
+from tests.kill_night import AGENT, NIGHT, TINY, Nights, Project, run_night
 from tests.night_rows import differences
 
 pytestmark = [pytest.mark.postgres, pytest.mark.network]
@@ -35,14 +35,14 @@ ALL = ["ingest", "mine", "curate", "remember", "train", "evaluate", "offer"]
 
 def summary_of(home: Home) -> NightSummary:
     with home.open() as r, r.db.connect() as conn:
-        row = nights.get(conn, NIGHT)
+        row = nights.get(conn, AGENT, NIGHT)
     assert row is not None
     return load(NightSummary, row.summary)
 
 
 def ledger_of(home: Home) -> list[LedgerRow]:
     with home.open() as r, r.db.connect() as conn:
-        return ledger.of_night(conn, NIGHT)
+        return ledger.of_night(conn, AGENT, NIGHT)
 
 
 def ran(home: Home, before: list[LedgerRow]) -> list[str]:
@@ -118,9 +118,9 @@ def test_infrastructure_failures_are_mined_and_never_trained_on(
     home.night(NIGHT)
     with home.open() as r, r.db.connect() as conn:
         found = trajectories.get(
-            conn, r.files, trajectories.ids_of_night(conn, NIGHT, "production")
+            conn, r.files, trajectories.ids_of_night(conn, AGENT, NIGHT, "production")
         )
-        output = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}
         bundle = bundles.get(conn, output["curate"]["bundle_id"])
         assert memory.head(conn, "help-desk") == 0
     assert len(found) == 10
@@ -142,7 +142,7 @@ def test_a_bad_line_among_good_ones_is_quarantined_with_its_place(
         done = ingest(r, NIGHT)
         with r.db.connect() as conn:
             (found,) = quarantine.page(conn, "help-desk")
-            num = len(trajectories.ids_of_night(conn, NIGHT, "production"))
+            num = len(trajectories.ids_of_night(conn, AGENT, NIGHT, "production"))
     assert done.status == "done"
     assert num == 10
     assert (found.uri, found.line, found.start) == (str(log), 4, len(b"".join(good[:3])))
@@ -198,12 +198,12 @@ def _train_again(r: Any) -> tuple[dict[str, Any], dict[str, float]]:
     from flows.train import scratch, train
 
     with r.db.connect() as conn:
-        rows = {row.stage: row.output or {} for row in ledger.of_night(conn, NIGHT)}
-        known = {row.key for row in ledger.of_night(conn, NIGHT)}
+        rows = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}
+        known = {row.key for row in ledger.of_night(conn, AGENT, NIGHT)}
     done = train(r, NIGHT, rows["curate"]["bundle_id"], rows["remember"]["revision"])
     assert done.ok, done.cause
     with r.db.connect() as conn:
-        (key,) = {row.key for row in ledger.of_night(conn, NIGHT)} - known
+        (key,) = {row.key for row in ledger.of_night(conn, AGENT, NIGHT)} - known
     rounds = json.loads((scratch(r, key) / "rl" / "rounds.json").read_text())
     return done.output, {**rounds["steps"][-1], **rounds["curve"][-1]}
 
@@ -275,7 +275,7 @@ def test_a_wrong_plug_in_stops_a_night_before_it_begins(home: Home) -> None:
     with pytest.raises(ConfigError, match=r"unknown setting 'train\.rl\.loss\.clip_hihg'"):
         home.night(NIGHT, "train.rl.loss.clip_hihg=0.3")
     with home.open() as r, r.db.connect() as conn:
-        assert nights.get(conn, NIGHT) is None
+        assert nights.get(conn, AGENT, NIGHT) is None
 
 
 def test_a_damaged_file_store_is_a_named_cause_not_a_crash(home: Home) -> None:
@@ -307,7 +307,7 @@ def test_a_champion_that_was_deleted_is_said_and_nothing_else_serves(
         home.night("2026-12-01")
     with home.open() as r:
         with r.db.connect() as conn:
-            assert nights.get(conn, "2026-12-01") is None
+            assert nights.get(conn, AGENT, "2026-12-01") is None
         assert [each.version for each in policies.registry_of(r).versions("help-desk")] == ["2"]
     told = {"version": "2", "override": True, "actor": "mara", "reason": "it was deleted"}
     assert home.do("flows.operate:promote", **told) == 0

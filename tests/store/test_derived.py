@@ -134,7 +134,7 @@ def test_reports(conn: Conn) -> None:
     decision = Decision("r-2", False, (Criterion("gain", None, "too few cases"),))
     reports.decide(conn, decision)
     assert reports.get(conn, "r-2") == (report("r-2"), decision, "2026-01-31")
-    assert reports.of_night(conn, "2026-01-30") == [(report("r-1"), None, "2026-01-30")]
+    assert reports.of_night(conn, "desk", "2026-01-30") == [(report("r-1"), None, "2026-01-30")]
     assert [item.report.id for item in reports.recent(conn, "desk")] == ["r-2", "r-1"]
     assert reports.get(conn, "r-7") is None
     with pytest.raises(StoreError, match="no report 'r-7'"):
@@ -171,7 +171,9 @@ def test_nights(conn: Conn, now: datetime) -> None:
     assert nights.recent(conn, "desk") == [second, first]
     finished = dataclasses.replace(second, status="failed", finished_at=now)
     nights.put(conn, finished)
-    assert nights.get(conn, "2026-01-31") == finished
-    assert nights.get(conn, "2026-02-01") is None
+    assert nights.get(conn, "desk", "2026-01-31") == finished
+    assert nights.get(conn, "desk", "2026-02-01") is None
     assert nights.recent(conn, "desk", limit=1) == [finished]
     assert nights.recent(conn, "other") == []
+    nights.put(conn, dataclasses.replace(second, agent="other"))
+    assert nights.get(conn, "desk", "2026-01-31") == finished

@@ -20,7 +20,7 @@ def test_cases_come_back(conn: Conn) -> None:
     batch = [case("c-1"), case("c-2", "t-2", "m-1")]
     assert cases.put(conn, batch, "desk", "2026-01-31") == 2
     assert cases.put(conn, batch, "desk", "2026-01-31") == 0
-    assert [item.case for item in cases.of_night(conn, "2026-01-31")] == batch
+    assert [item.case for item in cases.of_night(conn, "desk", "2026-01-31")] == batch
     assert [item.case for item in cases.get(conn, ["c-2", "c-1"])] == [batch[1], batch[0]]
     assert [item.case.id for item in cases.of_mode(conn, "m-1")] == ["c-2"]
     assert [item.case.id for item in cases.of_trajectory(conn, "t-1")] == ["c-1"]

@@ -1,9 +1,11 @@
 """The ledger and the night's lock."""
 
+import os
 import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,75 +16,118 @@ from store.db import Conn, Database
 
 pytestmark = pytest.mark.postgres
 
+WORK = ledger.Work("k", "desk", "n", "mine")
+
 
 def test_key_depends_on_everything_but_the_order_of_ids() -> None:
-    key = ledger.digest_key("n", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"])
-    assert key == ledger.digest_key("n", "mine", {"b": "2", "a": "1"}, {"x": 1}, ["j", "i"])
+    key = ledger.digest_key("desk", "n", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"])
+    assert key == ledger.digest_key("desk", "n", "mine", {"b": "2", "a": "1"}, {"x": 1}, ["j", "i"])
     others = {
-        ledger.digest_key("m", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"]),
-        ledger.digest_key("n", "curate", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"]),
-        ledger.digest_key("n", "mine", {"a": "1", "b": "3"}, {"x": 1}, ["i", "j"]),
-        ledger.digest_key("n", "mine", {"a": "1", "b": "2"}, {"x": 2}, ["i", "j"]),
-        ledger.digest_key("n", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i"]),
+        ledger.digest_key("shop", "n", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"]),
+        ledger.digest_key("desk", "m", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"]),
+        ledger.digest_key("desk", "n", "curate", {"a": "1", "b": "2"}, {"x": 1}, ["i", "j"]),
+        ledger.digest_key("desk", "n", "mine", {"a": "1", "b": "3"}, {"x": 1}, ["i", "j"]),
+        ledger.digest_key("desk", "n", "mine", {"a": "1", "b": "2"}, {"x": 2}, ["i", "j"]),
+        ledger.digest_key("desk", "n", "mine", {"a": "1", "b": "2"}, {"x": 1}, ["i"]),
     }
-    assert len(others | {key}) == 6
+    assert len(others | {key}) == 7
 
 
 def test_life_of_a_row(conn: Conn, now: datetime) -> None:
     """Begun at 0 s, failed at 5 s, begun again at 10 s, done at 12.5 s: two attempts, the last took 2.5 s."""
     assert ledger.done(conn, "k") is None
-    ledger.begin(conn, "k", "n", "mine", "one", now)
+    first = ledger.begin(conn, WORK, "one", now)
     assert ledger.done(conn, "k") is None
-    ledger.fail(conn, "k", "out of memory\0", now + timedelta(seconds=5))
-    (row,) = ledger.of_night(conn, "n")
+    ledger.fail(conn, first, "out of memory\0", now + timedelta(seconds=5))
+    (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.status, row.cause, row.seconds) == ("failed", "out of memory\ufffd", 5.0)
-    ledger.begin(conn, "k", "n", "mine", "two", now + timedelta(seconds=10))
-    ledger.beat(conn, "k", now + timedelta(seconds=11))
-    (row,) = ledger.of_night(conn, "n")
+    second = ledger.begin(conn, WORK, "two", now + timedelta(seconds=10))
+    ledger.beat(conn, second, now + timedelta(seconds=11))
+    (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.status, row.cause, row.heartbeat_at) == (
         "running",
         None,
         now + timedelta(seconds=11),
     )
-    ledger.finish(conn, "k", {"ids": ["a"]}, now + timedelta(seconds=12.5))
+    ledger.finish(conn, second, {"ids": ["a"]}, now + timedelta(seconds=12.5))
     assert ledger.done(conn, "k") == {"ids": ["a"]}
-    (row,) = ledger.of_night(conn, "n")
+    (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.attempts, row.owner, row.seconds) == (2, "two", 2.5)
 
 
 def test_dead_attempt_is_taken_over(conn: Conn, now: datetime) -> None:
-    ledger.begin(conn, "k", "n", "mine", "killed", now)
-    ledger.begin(conn, "k", "n", "mine", "next", now)
-    assert [(row.attempts, row.owner) for row in ledger.of_night(conn, "n")] == [(2, "next")]
+    ledger.begin(conn, WORK, "killed", now)
+    ledger.begin(conn, WORK, "next", now)
+    assert [(row.attempts, row.owner) for row in ledger.of_night(conn, "desk", "n")] == [
+        (2, "next")
+    ]
+
+
+def test_an_attempt_that_was_taken_over_writes_nothing_more(conn: Conn, now: datetime) -> None:
+    """A night that lost its lock meets, in the transaction of its rows, the one that has it now."""
+    lost = ledger.begin(conn, WORK, "one", now)
+    holder = ledger.begin(conn, WORK, "two", now)
+    with pytest.raises(NightRunning, match="taken over by 'two'"):
+        ledger.finish(conn, lost, {"ids": []}, now)
+    with pytest.raises(NightRunning, match="taken over by 'two'"):
+        ledger.fail(conn, lost, "slow", now)
+    ledger.beat(conn, lost, now + timedelta(hours=1))
+    (row,) = ledger.of_night(conn, "desk", "n")
+    assert (row.status, row.owner, row.heartbeat_at) == ("running", "two", now)
+    ledger.finish(conn, holder, {}, now)
+    assert ledger.done(conn, "k") == {}
+
+
+def test_nights_of_one_date_belong_to_their_agents(conn: Conn, now: datetime) -> None:
+    ledger.begin(conn, WORK, "one", now)
+    ledger.begin(conn, replace(WORK, key="other", agent="shop"), "one", now)
+    assert [row.key for row in ledger.of_night(conn, "desk", "n")] == ["k"]
+    assert [row.key for row in ledger.of_night(conn, "shop", "n")] == ["other"]
 
 
 def test_done_work_is_not_begun_again(conn: Conn, now: datetime) -> None:
-    ledger.begin(conn, "k", "n", "mine", "one", now)
-    ledger.finish(conn, "k", {}, now)
+    attempt = ledger.begin(conn, WORK, "one", now)
+    ledger.finish(conn, attempt, {}, now)
     with pytest.raises(Conflict, match="stage 'mine' of night 'n' is done already"):
-        ledger.begin(conn, "k", "n", "mine", "two", now)
+        ledger.begin(conn, WORK, "two", now)
     assert ledger.done(conn, "k") == {}
     with pytest.raises(StoreError, match="not running"):
-        ledger.fail(conn, "k", "late", now)
+        ledger.fail(conn, attempt, "late", now)
 
 
 def test_work_that_was_not_begun_cannot_finish(conn: Conn, now: datetime) -> None:
     with pytest.raises(StoreError, match="Call `begin` before `finish`"):
-        ledger.finish(conn, "unknown", {}, now)
+        ledger.finish(conn, ledger.Attempt("unknown", 1), {}, now)
 
 
 def test_lock_names_its_holder(database: Database) -> None:
     with (
-        ledger.night_lock(database, "2026-01-31"),
-        ledger.night_lock(database, "2026-02-01"),
+        ledger.night_lock(database, "desk"),
+        ledger.night_lock(database, "shop"),
         pytest.raises(
-            NightRunning, match=r"'2026-01-31' is being worked on by 'nightshift night, pid \d+ on"
+            NightRunning, match=r"agent 'desk' is being worked on by 'nightshift night, pid \d+ on"
         ),
-        ledger.night_lock(database, "2026-01-31"),
+        ledger.night_lock(database, "desk"),
     ):
         pass
-    with ledger.night_lock(database, "2026-01-31"):
+    with ledger.night_lock(database, "desk"):
         pass
+
+
+def test_lock_of_a_broken_connection_is_taken_again(database: Database) -> None:
+    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s"
+    mine = f"nightshift night, pid {os.getpid()} on %"
+    with ledger.night_lock(database, "desk") as lock:
+        lock.hold()
+        with database.connect() as conn:
+            conn.execute(cut, (mine,))
+        lock.hold()
+        with pytest.raises(NightRunning), ledger.night_lock(database, "desk"):
+            pass
+        with database.connect() as conn:
+            conn.execute(cut, (mine,))
+        with ledger.night_lock(database, "desk"), pytest.raises(NightRunning, match="worked on"):
+            lock.hold()
 
 
 def test_lock_falls_with_a_killed_process(database: Database) -> None:

@@ -72,9 +72,9 @@ def test_changed_trajectory_belongs_to_both_nights(conn: Conn, files: FileStore)
     trajectories.put(conn, files, batch, "2026-01-30", "production")
     grown = dataclasses.replace(batch[1], outcome=True)
     trajectories.put(conn, files, [grown, trajectory("t-3")], "2026-01-31", "production")
-    assert trajectories.ids_of_night(conn, "2026-01-30", "production") == ["t-1", "t-2"]
-    assert trajectories.ids_of_night(conn, "2026-01-31", "production") == ["t-2", "t-3"]
-    assert trajectories.ids_of_night(conn, "2026-01-31", "rollout") == []
+    assert trajectories.ids_of_night(conn, "desk", "2026-01-30", "production") == ["t-1", "t-2"]
+    assert trajectories.ids_of_night(conn, "desk", "2026-01-31", "production") == ["t-2", "t-3"]
+    assert trajectories.ids_of_night(conn, "desk", "2026-01-31", "rollout") == []
 
 
 def test_what_cannot_be_stored_is_replaced_and_marked(conn: Conn, files: FileStore) -> None:

@@ -211,7 +211,7 @@ def _modes_of(desk: Desk, night: str) -> list[FailureMode]:
 
 def _review(desk: Desk, night: str, at: datetime, skip_some: bool) -> None:
     """The morning after: people decide on most cases of the night before; some of the last stay open."""
-    waiting = cases.of_night(desk.conn, night)
+    waiting = cases.of_night(desk.conn, AGENT, night)
     for place, stored in enumerate(waiting if skip_some else waiting[:6]):
         if skip_some and place % 5 == 4:
             continue

@@ -135,7 +135,7 @@ def test_a_night_that_runs_does_not_see_the_decision(desk: Desk) -> None:
 def test_the_data_page_shows_what_last_nights_decisions_changed(desk: Desk) -> None:
     """Six cases of the night before were decided in the morning; those dismissed are out of the data now."""
     with desk.db.connect() as conn:
-        begun, ended = (nights.get(conn, f"2026-03-{day}") for day in (13, 14))
+        begun, ended = (nights.get(conn, AGENT, f"2026-03-{day}") for day in (13, 14))
         assert begun is not None
         assert ended is not None
         decided = reviews.between(conn, AGENT, begun.started_at, ended.started_at)

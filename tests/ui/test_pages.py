@@ -114,7 +114,7 @@ def test_pages_of_a_list_are_turned(desk: Desk) -> None:
 
 def test_a_link_opens_a_case(desk: Desk) -> None:
     with desk.db.connect() as conn:
-        case = cases.of_night(conn, "2026-03-02")[0].case
+        case = cases.of_night(conn, AGENT, "2026-03-02")[0].case
     app = desk.open("failures", case=case.id)
     assert case.trajectory_id in words_of(app)
 

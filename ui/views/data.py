@@ -96,8 +96,8 @@ def _changed(conn: Conn, row: BundleRow, before: BundleRow | None) -> None:
 
 def _span(conn: Conn, row: BundleRow, before: BundleRow | None) -> tuple[datetime, datetime]:
     """From the beginning of the night before to that of this night: what curation newly read."""
-    begun = nights.get(conn, row.night)
-    earlier = nights.get(conn, before.night) if before else None
+    begun = nights.get(conn, session.agent(), row.night)
+    earlier = nights.get(conn, session.agent(), before.night) if before else None
     return (
         earlier.started_at if earlier else BEGINNING,
         begun.started_at if begun else session.now(),

@@ -50,7 +50,7 @@ def show() -> None:
         if newest is None:
             st.info("No report yet: the first night that trains a challenger makes one.")
         else:
-            night = nights.get(conn, newest.night)
+            night = nights.get(conn, session.agent(), newest.night)
             summary = load(NightSummary, night.summary) if night and night.summary else None
             answer = _answer(newest.decision)
             st.subheader(fmt.label(f"Report of night {newest.night}: {answer}"), anchor=False)

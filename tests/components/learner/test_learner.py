@@ -1,6 +1,7 @@
 """The update: packs change nothing, bad numbers apply nothing, nothing to learn is said."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -324,6 +325,15 @@ def test_epochs_cover_every_sample_once_in_a_new_order():
         ids = [each.trajectory_id for batch in epoch for each in batch]
         assert sorted(ids) == [each.trajectory_id for each in samples]
     assert first != second
+
+
+def test_replayed_samples_are_spread_over_the_epochs_and_shown_once():
+    samples = rollouts(7)
+    new, old = samples[:3], samples[3:]
+    shown = [[each.trajectory_id for each in batch] for batch in epochs(new, 3, 2, 5, old)]
+    assert [len(batch) for batch in shown] == [3, 2, 3, 2]
+    counts = Counter(id for batch in shown for id in batch)
+    assert counts == {each.trajectory_id: 2 if each in new else 1 for each in samples}
 
 
 # --- refactors --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from components.environments.help_desk import HelpDesk
 from components.errors import ConfigError
 from components.memory._cues import cue_of, leaks, telling_words
-from components.memory.lessons import Lessons
+from components.memory.lessons import OR, Lessons
 from components.plugins import make
 from components.records import Message, Task, ToolCall, Trajectory, Turn
 
@@ -25,6 +25,7 @@ ESCALATE = {
     },
 }
 LOOK = "get_order(order)"
+LIMIT = re.compile(r"is under \d+|is \d+ or more")
 
 
 def talk(
@@ -91,6 +92,55 @@ def test_word_of_the_first_result_becomes_the_condition() -> None:
 def test_condition_needs_two_conversations_on_each_side() -> None:
     (entry,) = Lessons().write([cancelled(1), cancelled(2), refused(3)], [])
     assert entry.content == f"{CANCEL}\nOr: {REFUSE}"
+
+
+def refunded(number: int, price: float, done: bool) -> Trajectory:
+    order = f"W{number}"
+    act = ("refund", {"order": order}) if done else ("escalate", {"order": order, "reason": "late"})
+    return talk(
+        f"f{number}",
+        f"Please refund order {order}.",
+        ("get_order", {"order": order}, {"price": price, "status": "delivered"}),
+        (*act, {"done": True}),
+        f"About {order}: settled.",
+    )
+
+
+def test_number_between_two_procedures_becomes_the_condition() -> None:
+    """Prices up to 95 were refunded, from 110 escalated: the roundest number between is 100. 2 / C(6, 3) = 0.1."""
+    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
+    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
+    (entry,) = Lessons().write([*low, *high], [])
+    assert [text.partition(" [")[2] for text in sorted(entry.content.split(OR))] == [
+        "if price is 100 or more]",  # escalate
+        "if price is under 100]",  # refund
+    ]
+    assert Lessons().write([*high, *low], []) == [entry]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ([20, 95], [110, 180, 111]),  # 2 / C(5, 2) = 0.2: five prices fall apart by chance
+        ([20, 130, 61], [110, 180, 111]),  # no number divides them
+        ([20, 21, 22], [22, 23, 24]),  # nothing lies between 22 and 22
+    ],
+)
+def test_number_needs_a_gap_and_enough_conversations(low: list[int], high: list[int]) -> None:
+    talks = [refunded(n, price, True) for n, price in enumerate(low, 1)]
+    talks += [refunded(n, price, False) for n, price in enumerate(high, 11)]
+    (entry,) = Lessons().write(talks, [])
+    assert "[if" not in entry.content
+
+
+def test_limit_is_nobodys_own_number() -> None:
+    """100 would be shortest but is what somebody paid; of 96 to 99 the middle of 95 and 100 is nearest to 97 and 98."""
+    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
+    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
+    paid = refunded(7, 100, False)
+    (entry,) = Lessons().write([*low, *high, paid], [])
+    assert "[if price is under 97]" in entry.content
+    assert "100" not in entry.content
 
 
 def test_success_of_the_agent_becomes_a_workflow() -> None:
@@ -239,14 +289,24 @@ def secrets(trajectories: Sequence[Trajectory]) -> set[str]:
 
 
 def test_no_particulars_of_the_help_desk_leak() -> None:
-    """200 corrected conversations: no number, order or e-mail of any appears in any entry."""
+    """200 corrected conversations: no number, order or e-mail of any appears in any entry.
+
+    A limit (`[if price is under 100]`) may be the number of another request, but of none it was drawn from.
+    """
     world = HelpDesk()
     trajectories = [corrected(world, task) for task, _ in world.tasks(200, "train", Random(3))]
     bank = Lessons().write(trajectories, [])
     assert len(bank) >= 8
     private = frozenset(secrets(trajectories))
     assert len(private) > 200
-    assert not [e for e in bank if leaks(e.content, private) or leaks(e.cue, private)]
+    assert not [e for e in bank if leaks(LIMIT.sub("", e.content) + e.cue, private)]
+    sources = {trajectory.id: trajectory for trajectory in trajectories}
+    limited = [entry for entry in bank if LIMIT.search(entry.content)]
+    assert limited
+    for entry in limited:
+        assert not leaks(
+            entry.content, frozenset(secrets([sources[id] for id in entry.provenance]))
+        )
     streets = {t.params["said"].get("address", "") for t, _ in world.tasks(200, "train", Random(3))}
     words = frozenset(" ".join(street.split()[1:]) for street in streets) - {""}
     assert words

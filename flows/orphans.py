@@ -1,0 +1,41 @@
+"""End the temporary Prefect servers that killed nights of this home left behind.
+
+Prefect starts such a server for a flow without one and stops it at exit; after `kill -9` it would stay for ever.
+"""
+
+import os
+from collections.abc import Iterator
+
+import psutil
+
+TEMPORARY = ("PREFECT__SERVER_EPHEMERAL", "1")
+GRACE_S = 5.0
+
+
+def end_orphaned_servers(prefect_home: str) -> int:
+    """End them; how many. A server whose night still runs, or of another home, is left alone."""
+    found = list(_orphans(prefect_home))
+    for process in found:
+        process.terminate()
+    _, stubborn = psutil.wait_procs(found, timeout=GRACE_S)
+    for process in stubborn:
+        process.kill()
+    return len(found)
+
+
+def _orphans(prefect_home: str) -> Iterator[psutil.Process]:
+    name, value = TEMPORARY
+    for process in psutil.process_iter():
+        try:
+            variables = process.environ()
+            ours = variables.get(name) == value and variables.get("PREFECT_HOME") == prefect_home
+            if ours and _is_orphan(process):
+                yield process
+        except (psutil.Error, OSError):
+            continue  # it ended, or belongs to somebody else
+
+
+def _is_orphan(process: psutil.Process) -> bool:
+    """Its parent is gone: whoever adopted it, pid 1 or another, leads a session of its own."""
+    parent = process.ppid()
+    return parent <= 1 or os.getsid(parent) != os.getsid(process.pid)
