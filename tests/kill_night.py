@@ -1,11 +1,12 @@
 """Kill a night again and again, let it finish, and compare it with one that nobody disturbed.
 
-    python -m tests.kill_night --kills 12 [--config FILE] [--seed N] [--folder DIR]
+    python -m tests.kill_night --kills 12 [--config tests/flows/small.toml] [--flow] [--seed N] [--folder DIR]
 
 One day is made and copied. On the first copy a night runs undisturbed. On the second the same night is started in a
 process of its own, killed by SIGKILL at a random moment of the undisturbed duration, started again, and so on; then it
-may finish. An undisturbed night in between gives the durations, and shows that two nights are alike at all. Every row of every table, the registry and the bytes of the challenger's adapter must be the same (what is
-left out is named in tests/night_rows.py). Exit status 1 on any difference.
+may finish. An undisturbed night in between gives the durations, and shows that two nights are alike at all. Every row of
+every table, the registry and the bytes of the challenger's adapter must be the same (what is left out is named in
+tests/night_rows.py). Exit status 1 on any difference.
 
 The killed processes are forked from one that has the libraries loaded, so that moments fall into the stages' work; the
 undisturbed night and the last one start afresh, each with string hashes of its own.
@@ -53,6 +54,8 @@ class Project:
     overrides: tuple[str, ...]
     log: Path
     """Where its output goes."""
+    flow: bool = False
+    """Run nights as the command does: as a Prefect flow with a server of its own."""
 
     def settings(self) -> Settings:
         return load_settings(self.config, None, self.overrides, {"NIGHTSHIFT_HOME": str(self.home)})
@@ -101,11 +104,16 @@ def run_day(project: Project, _answer: Any) -> None:
 
 
 def run_night(project: Project, answer: Any) -> None:
-    from flows.nightly import work_night
+    from flows.nightly import night, work_night
 
     _quiet(project)
     answer.send("began")
-    work_night(project.settings(), NIGHT)
+    if not project.flow:
+        work_night(project.settings(), NIGHT)
+        return
+    os.environ["NIGHTSHIFT_HOME"] = str(project.home)
+    words = {"date": NIGHT, "config": project.config, "overrides": project.overrides}
+    night(project.settings(), argparse.Namespace(**words))
 
 
 def tell_marks(project: Project, answer: Any) -> None:
@@ -287,11 +295,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--config", type=Path, help="settings file (default: a tiny model)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--flow", action="store_true", help="as Prefect flows, like the command")
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
     arguments = parser.parse_args(argv)
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="nightshift-kill-"))
     folder.mkdir(parents=True, exist_ok=True)
-    project = _project(folder, arguments.config)
+    project = _project(folder, arguments.config, arguments.flow)
     hush(project.home)
     nights = Nights()
     try:
@@ -305,13 +314,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _project(folder: Path, config: Path | None) -> Project:
+def _project(folder: Path, config: Path | None, flow: bool) -> Project:
     overrides: tuple[str, ...] = ()
     if config is None:
         from tests.fakes import save_tiny_policy
 
         overrides = (f"model.name={str(save_tiny_policy(folder / 'model'))!r}",)
-    return Project(config or TINY, folder / "home", overrides, folder / "log.txt")
+    return Project(config or TINY, folder / "home", overrides, folder / "log.txt", flow)
 
 
 def _compare(nights: Nights, project: Project, num: int, rng: Random) -> int:

@@ -12,9 +12,11 @@ shows is a choice that the tool's definition lists (`escalate(order, reason=ship
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import takewhile
+from typing import Any, NamedTuple, cast
 
 from components.memory._cues import cue_of, leaks
 from components.records import Message, Trajectory, Turn
@@ -27,6 +29,13 @@ MAX_STEPS = 10
 """Calls after which a conversation is too long to be a rule."""
 
 
+class Result(NamedTuple):
+    words: frozenset[tuple[str, str]]
+    """(field, word)"""
+    figures: dict[str, float]
+    """Of fields that stand in it once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Solved:
     """One solved conversation, reduced."""
@@ -36,10 +45,8 @@ class Solved:
     """A person solved it, not the agent."""
     cue: str
     steps: tuple[str, ...]
-    choices: tuple[tuple[str, str], ...]
-    """(field, word) of the first result: what a later step may depend on."""
-    figures: tuple[tuple[str, float], ...]
-    """(field, number) of the first result, of fields that stand in it once."""
+    results: tuple[Result, ...]
+    """What came back from each step up to the first that was repeated: what a later step may depend on."""
     particulars: frozenset[str]
     """Values that must appear in no lesson."""
 
@@ -66,20 +73,18 @@ def solved(trajectory: Trajectory) -> Solved | None:
         return None
     results = list(_results(turns))
     fields = {value: name for name, value in _leaves(results) if _is_particular(value)} | given
+    unrepeated = list(takewhile(lambda step: not step.endswith(AGAIN), steps))
     reply = turns[-1].action
     named = _named(reply.text, fields | {value: name for name, value in _leaves(results[-1:])})
     ending = () if reply.tool_calls else ("reply naming " + ", ".join(named) if named else "reply",)
-    first = results[0] if results else {}
-    choices = tuple(
-        (name, value) for name, value in _leaves([first]) if re.fullmatch(r"[a-z]{3,16}", value)
-    )
     return Solved(
         trajectory_id=trajectory.id,
         corrected=bool(people),
         cue=cue_of(asked, fields),
         steps=(*steps, *ending),
-        choices=tuple(c for c in choices if c[1] not in fields),
-        figures=_figures(first),
+        results=tuple(
+            _read(result, fields) for result, _ in zip(results, unrepeated, strict=False)
+        ),
         particulars=frozenset(fields),
     )
 
@@ -119,12 +124,12 @@ def _listed(trajectory: Trajectory) -> dict[str, set[str]]:
 
 
 def _results(turns: Sequence[Turn]) -> Iterator[Any]:
-    """Tool results as data, in order; a result that is not JSON has no fields."""
+    """Tool results as data, in order; one that is not JSON is None, which has no fields."""
     for message in _answers(turns):
         try:
             yield json.loads(message.text)
         except ValueError:
-            continue
+            yield None
 
 
 def _answers(turns: Sequence[Turn]) -> Iterator[Message]:
@@ -146,12 +151,20 @@ def _leaves(values: Sequence[Any], name: str = "value") -> Iterator[tuple[str, s
             yield name, str(value)
 
 
-def _figures(result: Any) -> tuple[tuple[str, float], ...]:
-    found: dict[str, list[float]] = {}
-    for name, value in _leaves([result]):
-        if re.fullmatch(r"-?\d{1,15}(\.\d{1,6})?", value):
-            found.setdefault(name, []).append(float(value))
-    return tuple((name, values[0]) for name, values in sorted(found.items()) if len(values) == 1)
+def _read(result: Any, particulars: Container[str]) -> Result:
+    leaves = list(_leaves([result]))
+    counts = Counter(name for name, _ in leaves)
+    words = {
+        (name, value)
+        for name, value in leaves
+        if re.fullmatch(r"[a-z]{3,16}", value) and value not in particulars
+    }
+    figures = {
+        name: float(value)
+        for name, value in leaves
+        if counts[name] == 1 and re.fullmatch(r"-?\d{1,15}(\.\d{1,6})?", value)
+    }
+    return Result(frozenset(words), figures)
 
 
 def _label(name: str) -> str:

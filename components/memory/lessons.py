@@ -8,10 +8,11 @@
 2. Gather cues into families: a cue joins the family with whose first cue it shares most telling words (content words and
    placeholders), at least `overlap` of all words of both; families of the bank come first, then tonight's, fewest words
    first. Families with equal procedures become one.
-3. The content lists the family's procedures, most supported first, at most `max_procedures`. Where two begin with the
-   same call and a word of its result tells them apart in every conversation (each seen twice or more), it is the condition;
-   failing that a number of it (`[if price is under 100]`): a round one between two procedures, if they were seen
-   often enough that a number without meaning would divide them in fewer than one of ten families.
+3. The content lists the family's procedures, most supported first, at most `max_procedures`. Where some begin alike and a
+   word of the last result that they share tells them apart in every conversation (each seen twice or more), it is the
+   condition; failing that a number of it (`[if price is under 100]`): a round one between two procedures, if they were
+   seen often enough that a number without meaning would divide them in fewer than one of ten families. Failing both,
+   the lesson stops where they part (`get_order(order), then it depends`).
 4. A family of the bank gets a version + 1 with tonight's procedures ahead of its older ones; if neither content, cue nor
    sources change there is no new version, so a second run writes nothing. `uses` and `successes` start again when the
    content changes.
@@ -21,8 +22,9 @@
 Kind: `lesson` when a correction is among the sources, else `workflow`; so a failed conversation never makes a workflow.
 Source: the split into lessons and workflows follows ReasoningBank (arXiv 2509.25140) and Agent Workflow Memory (arXiv
 2409.07429).
-Our choice: rules instead of a model, word overlap for families, conditions from results. Deterministic, the same for any
-order of trajectories; no trajectories give no entries.
+Our choice: rules instead of a model, word overlap for families, conditions from results; and no open choice, since a small
+policy copies the first procedure of a list: `escalate` before `refund` cost it 56 points of refunds
+(docs/experiments.md). Deterministic, the same for any order of trajectories; no trajectories give no entries.
 """
 
 import dataclasses
@@ -31,9 +33,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from components.memory._cues import content_words, leaks, telling_words
-from components.memory._procedures import THEN, Solved, solved
+from components.memory._procedures import THEN, Result, Solved, solved
 from components.plugins import plugin, version_of
 from components.records import Lineage, MemoryEntry, Trajectory
 from components.serial import digest
@@ -42,6 +45,7 @@ OR = "\nOr: "
 CUES = " | "
 MAX_CHANCE = 0.1
 """How probable it may be that one of a result's numbers divides two procedures by chance."""
+DEPENDS = "it depends"
 CONDITION = re.compile(r" \[if [^\]]*\]$")
 
 
@@ -164,7 +168,7 @@ class Lessons:
             if CONDITION.search(text) and kept.get(bare, bare) == bare:
                 kept[bare] = text
             kept.setdefault(bare, text)
-        return OR.join(list(kept.values())[: self.max_procedures])
+        return OR.join(_settled(list(kept.values()))[: self.max_procedures])
 
 
 def _simplest_first(member: Solved) -> tuple[int, str, str]:
@@ -185,40 +189,51 @@ def _common(values: Sequence[str]) -> list[str]:
 
 
 def _conditions(members: Sequence[Solved], particulars: frozenset[str]) -> dict[str, str]:
-    """Procedure -> the condition on the first result that tells it apart from the others, where one does."""
-    groups: dict[str, list[Solved]] = defaultdict(list)
+    """Procedure -> the condition that tells it apart from those that begin alike, where the last result they share has one."""
+    begun: dict[str, dict[str, list[Solved]]] = defaultdict(lambda: defaultdict(list))
     for member in members:
-        groups[member.procedure].append(member)
-    starts = {procedure.split(THEN)[0] for procedure in groups}
-    if len(groups) < 2 or len(starts) > 1 or min(len(group) for group in groups.values()) < 2:
-        return {}
-    said = _words(list(groups.values())) or _limits(list(groups.values()), particulars)
-    return {name: f" [if {text}]" for name, text in zip(groups, said, strict=True)} if said else {}
+        begun[member.steps[0]][member.procedure].append(member)
+    found: dict[str, str] = {}
+    for procedures in begun.values():
+        if len(procedures) > 1 and min(map(len, procedures.values())) > 1:
+            last = len(_shared([procedure.split(THEN) for procedure in procedures])) - 1
+            groups = [
+                [member.results[last] for member in group if last < len(member.results)]
+                for group in procedures.values()
+            ]
+            said = _words(groups) or _limits(groups, particulars)
+            found |= {name: f" [if {text}]" for name, text in zip(procedures, said, strict=False)}
+    return found
 
 
-def _words(groups: Sequence[Sequence[Solved]]) -> list[str]:
+def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The steps with which all begin."""
+    alike = takewhile(lambda some: len(set(some)) == 1, zip(*paths, strict=False))
+    return [steps[0] for steps in alike]
+
+
+def _words(groups: Sequence[Sequence[Result]]) -> list[str]:
     """`field is word` by group, where a field has one word in each and another in every other."""
-    shared = [
-        {choice for choice in group[0].choices if all(choice in m.choices for m in group)}
-        for group in groups
-    ]
-    for name in sorted(set.intersection(*({own for own, _ in choices} for choices in shared))):
-        words = [next(word for own, word in sorted(choices) if own == name) for choices in shared]
+    if not all(groups):
+        return []
+    shared = [frozenset.intersection(*(result.words for result in group)) for group in groups]
+    for name in sorted(set.intersection(*({own for own, _ in words} for words in shared))):
+        words = [next(word for own, word in sorted(some) if own == name) for some in shared]
         if len(set(words)) == len(words):
             return [f"{name} is {word}" for word in words]
     return []
 
 
-def _limits(groups: Sequence[Sequence[Solved]], particulars: frozenset[str]) -> list[str]:
+def _limits(groups: Sequence[Sequence[Result]], particulars: frozenset[str]) -> list[str]:
     """`field is under n` and `field is n or more`, where a number divides two groups and chance hardly would.
 
     A field without meaning divides k of n conversations from the others with probability 2 / C(n, k).
     """
-    if len(groups) != 2:
+    if len(groups) != 2 or not all(groups):
         return []
-    tables = [[dict(member.figures) for member in group] for group in groups]
+    tables = [[result.figures for result in group] for group in groups]
     names = sorted(set.intersection(*(set(row) for table in tables for row in table)))
-    num = sum(len(group) for group in groups)
+    num = sum(map(len, groups))
     if 2 * len(names) > MAX_CHANCE * math.comb(num, len(groups[0])):
         return []
     for name in names:
@@ -229,6 +244,21 @@ def _limits(groups: Sequence[Sequence[Solved]], particulars: frozenset[str]) -> 
                 said = [f"{name} is under {limit}", f"{name} is {limit} or more"]
                 return said if lower_first else said[::-1]
     return []
+
+
+def _settled(texts: Sequence[str]) -> list[str]:
+    """Procedures that begin alike and have no condition are one that stops where they part: a guess would be copied."""
+    begun: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        begun[CONDITION.sub("", text).split(THEN)[0]].append(text)
+    settled: list[str] = []
+    for alike in begun.values():
+        if len(alike) == 1 or all(CONDITION.search(text) for text in alike):
+            settled += alike
+        else:
+            paths = [CONDITION.sub("", text).split(THEN) for text in alike]
+            settled.append(THEN.join([*_shared(paths), DEPENDS]))
+    return settled
 
 
 def _roundest(low: float, high: float, taken: frozenset[str]) -> str | None:

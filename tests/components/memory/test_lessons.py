@@ -90,8 +90,36 @@ def test_word_of_the_first_result_becomes_the_condition() -> None:
 
 
 def test_condition_needs_two_conversations_on_each_side() -> None:
+    """One refusal is too few: the lesson ends where the two part, and prefers neither."""
     (entry,) = Lessons().write([cancelled(1), cancelled(2), refused(3)], [])
-    assert entry.content == f"{CANCEL}\nOr: {REFUSE}"
+    assert entry.content == f"{LOOK}, then it depends"
+
+
+def swapped(number: int, stock: int) -> Trajectory:
+    order = f"W{number}"
+    act = ("swap", {"order": order}) if stock else ("escalate", {"order": order, "reason": "late"})
+    return talk(
+        f"s{number}",
+        f"Please swap order {order}.",
+        ("get_order", {"order": order}, {"price": number, "status": "delivered"}),
+        ("get_product", {"item": "mug"}, {"stock": stock}),
+        (*act, {"done": True}),
+        f"About {order}: settled.",
+    )
+
+
+def test_condition_is_on_the_last_result_that_both_saw() -> None:
+    """The stock from the second call decides; 1 and 2 lie between 0 and 2, 1 is nearer to their middle."""
+    talks = [swapped(number, stock) for number, stock in ((11, 0), (40, 0), (12, 0))]
+    talks += [swapped(number, stock) for number, stock in ((13, 2), (14, 33), (41, 7))]
+    (entry,) = Lessons().write(talks, [])
+    conditions = {
+        text.split(", then ")[2]: text.partition(" [")[2] for text in entry.content.split(OR)
+    }
+    assert conditions == {
+        "escalate(order, reason=late)": "if stock is under 1]",
+        "swap(order)": "if stock is 1 or more]",
+    }
 
 
 def refunded(number: int, price: float, done: bool) -> Trajectory:
@@ -182,7 +210,7 @@ def test_known_family_gets_a_new_version() -> None:
     tried = replace(first, uses=4, successes=3)
     (second,) = Lessons().write([refused(2)], [tried])
     assert (second.id, second.version) == (first.id, 2)
-    assert second.content == f"{REFUSE}\nOr: {CANCEL}"
+    assert second.content == f"{LOOK}, then it depends"
     assert second.provenance == ("c1", "r2")
     assert (second.uses, second.successes) == (0, 0)
 
