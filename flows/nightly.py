@@ -24,7 +24,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 from prefect.tasks import exponential_backoff
 
-from components.errors import Unavailable
+from components.errors import NightRunning, Unavailable
 from flows import policies, summary
 from flows.checks import check_plugins
 from flows.curate import curate
@@ -133,7 +133,7 @@ def nightly(
     settings = load_settings(Path(config) if config else None, profile, tuple(overrides))
     try:
         return work_night(settings, night, stage_task)
-    except NightFailed as error:  # one line in Prefect instead of a traceback
+    except (NightFailed, NightRunning) as error:  # one line in Prefect instead of a traceback
         return Failed(message=str(error), data=error)
 
 

@@ -5,6 +5,7 @@ Prefect starts such a server for a flow without one and stops it at exit; after 
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import psutil
 
@@ -16,10 +17,12 @@ def end_orphaned_servers(prefect_home: str) -> int:
     """End them; how many. A server whose night still runs, or of another home, is left alone."""
     found = list(_orphans(prefect_home))
     for process in found:
-        process.terminate()
+        with suppress(psutil.Error):
+            process.terminate()
     _, stubborn = psutil.wait_procs(found, timeout=GRACE_S)
     for process in stubborn:
-        process.kill()
+        with suppress(psutil.Error):
+            process.kill()
     return len(found)
 
 
@@ -36,6 +39,8 @@ def _orphans(prefect_home: str) -> Iterator[psutil.Process]:
 
 
 def _is_orphan(process: psutil.Process) -> bool:
-    """Its parent is gone: whoever adopted it, pid 1 or another, leads a session of its own."""
-    parent = process.ppid()
-    return parent <= 1 or os.getsid(parent) != os.getsid(process.pid)
+    """Its parent is gone: whoever adopted it, pid 1 or another, is of another session.
+
+    Pid 1 alone says nothing: in a container it may be the night itself.
+    """
+    return os.getsid(process.ppid()) != os.getsid(process.pid)

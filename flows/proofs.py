@@ -99,16 +99,17 @@ def _turn_gaps(policy: Any, trajectory: Trajectory) -> Iterable[float]:
 def is_disjoint(
     r: Resources, night: str, trained: dict[str, Any], task_ids: Sequence[str]
 ) -> bool | None:
-    """Whether training and evaluation share nothing."""
+    """Whether training and evaluation share nothing; None of a training that did not say what it practised."""
+    if "practised" not in trained:
+        return None
     with r.db.connect() as conn:
         examples = bundles.get(conn, trained["bundle"]).examples
-        made = tasks.get(conn, tasks.ids_of_night(conn, night))
+        made = tasks.get(conn, trained["practised"])
         known = tasks.get(conn, list(task_ids)) if r.settings.environment else []
-    practised = [task for task in made if task.split == "train"]
     seen = [said_by_user(example.messages) for example in examples]
-    seen += [task.instruction for task in practised]
+    seen += [task.instruction for task in made]
     if r.settings.environment is None:
         held = [said_by_user(item.messages) for item in held_out_conversations(r, night)]
     else:
         held = [task.instruction for task in known]
-    return not {task.id for task in practised} & set(task_ids) and not overlaps(held, seen)
+    return not {task.id for task in made} & set(task_ids) and not overlaps(held, seen)

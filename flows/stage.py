@@ -47,9 +47,15 @@ class Deadline:
     stage: str
     seconds: float
     started: float = field(default_factory=time.monotonic)
+    lost: threading.Event = field(default_factory=threading.Event)
+    """Set when another process took the stage over."""
 
     def check(self, doing: str) -> None:
-        """Raise when the time is over, naming what was going on."""
+        """Raise when the time is over or the stage is another's, naming what was going on."""
+        if self.lost.is_set():
+            raise NightRunning(
+                f"stage {self.stage!r} was taken over by another process while {doing}; let that one go on"
+            )
         spent = time.monotonic() - self.started
         if spent > self.seconds:
             raise StageExpired(
@@ -100,15 +106,16 @@ def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> 
     """Run `work` unless the ledger says it is done. The store's absence passes through: it is retried above."""
     with r.db.connect() as conn:
         output = ledger.done(conn, stage.key)
-    if output is not None:
+        attempt = (
+            ledger.begin(conn, stage.work, _owner(), datetime.now(UTC)) if output is None else None
+        )
+    if output is not None or attempt is None:
         r.say(stage.name, "unchanged", 0.0)
-        return StageResult(stage.name, "unchanged", output, 0.0)
-    with r.db.connect() as conn:
-        attempt = ledger.begin(conn, stage.work, _owner(), datetime.now(UTC))
+        return StageResult(stage.name, "unchanged", output or {}, 0.0)
     started = time.monotonic()
     deadline = Deadline(stage.name, getattr(r.settings.deadlines, stage.name))
     try:
-        with _heartbeat(r.db, attempt):
+        with _heartbeat(r.db, attempt, deadline.lost):
             write = work(deadline)
         with r.db.connect() as conn:
             output = write(conn)
@@ -149,15 +156,16 @@ def _owner() -> str:
 
 
 @contextmanager
-def _heartbeat(db: Database, attempt: ledger.Attempt) -> Iterator[None]:
-    """Beat in the ledger every few seconds while the work runs."""
+def _heartbeat(db: Database, attempt: ledger.Attempt, lost: threading.Event) -> Iterator[None]:
+    """Beat in the ledger every few seconds while the work runs; `lost` is set when the work is another's."""
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(BEAT_S):
             try:
                 with db.connect() as conn:
-                    ledger.beat(conn, attempt, datetime.now(UTC))
+                    if not ledger.beat(conn, attempt, datetime.now(UTC)):
+                        lost.set()
             except StoreError:
                 continue  # the work itself meets the lost connection and reports it
 

@@ -115,6 +115,7 @@ def _train(r: Resources, night: str, plan: Plan, folder: Path, phases: Phases) -
         "probe": probe,
         "sft_steps": sft["steps"],
         "rl_steps": rounds.done,
+        "practised": [task.id for task, _ in made],
         "run_id": phases.run.id,
         "rates": _rates(sft, rounds),
     }
@@ -179,7 +180,7 @@ def _imitate_from(
     policy = policies.load(r, adapter)
     samples = imitation_samples(r, plan.bundle, policies.renderer_of(r, policy), plan.revision)
     what = "imitating" if name == "sft" else "imitating, the branch without RL"
-    batches = imitation_batches(r, samples, _imitated_before(r, plan.bundle, adapter))
+    batches = imitation_batches(r, samples, _imitated_before(r, plan.bundle, plan.champion.adapter))
     steps, metrics = imitate(r, policy, batches, folder, phases.deadline, what)
     for each in metrics:
         phases.run.log_metrics(
@@ -202,9 +203,13 @@ def _imitated_before(r: Resources, bundle: Bundle, adapter: str | None) -> set[s
     if adapter is None:
         return set()
     about = json.loads((r.files.folder(adapter) / policies.ABOUT).read_text())
+    if "bundle" not in about:  # it was not made by a night
+        return set()
     with r.db.connect() as conn:
         earlier = {example.id for example in bundles.get(conn, about["bundle"]).examples}
-    return {example.trajectory_id for example in bundle.examples if example.id in earlier}
+    wanted = [example for example in bundle.examples if example.kind != "preference"]
+    new = {example.trajectory_id for example in wanted if example.id not in earlier}
+    return {example.trajectory_id for example in wanted} - new
 
 
 def _sft_only(r: Resources, plan: Plan, shared: str, folder: Path, phases: Phases) -> str | None:

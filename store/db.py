@@ -27,6 +27,7 @@ from store import _embedded
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x4E696768
 OLDEST_SERVER = 150000
+KEEPALIVES_IDLE_S = 30
 CONNECT_TIMEOUT_S = 10
 POOL_TIMEOUT_S = 30.0
 
@@ -76,6 +77,7 @@ class Database:
                 autocommit=True,
                 application_name=application_name,
                 connect_timeout=CONNECT_TIMEOUT_S,
+                keepalives_idle=KEEPALIVES_IDLE_S,
             ) as conn,
         ):
             yield conn
@@ -127,7 +129,7 @@ def open_database(url: str | None, home: Path) -> Database:
         kwargs={
             "application_name": "nightshift",
             "connect_timeout": CONNECT_TIMEOUT_S,
-            "keepalives_idle": 30,
+            "keepalives_idle": KEEPALIVES_IDLE_S,
         },
         configure=_configure,
         check=ConnectionPool.check_connection,

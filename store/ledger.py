@@ -4,7 +4,7 @@
 
 A second run of the same night finds its rows done and changes nothing; after a crash the next run takes over the rows
 left running. `finish` belongs into the transaction that writes the stage's rows, so both happen or neither. An attempt
-that was taken over is refused there: a night that lost its lock writes nothing beside the one that has it now.
+that was taken over is refused there, so a night that lost its lock and the one that has it now never both finish a stage.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from psycopg.rows import class_row
 from components.errors import Conflict, NightRunning, StoreError
 from components.serial import digest
 from store.clean import clean_json, clean_text
-from store.db import Conn, Database
+from store.db import Conn, Database, translated
 
 Status = Literal["running", "done", "failed"]
 
@@ -47,18 +47,19 @@ update ledger set status = 'failed', cause = %(cause)s, finished_at = %(now)s, h
 where key = %(key)s and attempts = %(attempt)s and status = 'running'
 """
 BEAT = "update ledger set heartbeat_at = %s where key = %s and attempts = %s and status = 'running'"
-ATTEMPT = "select attempts, owner from ledger where key = %s and status = 'running'"
+ATTEMPT = "select attempts, owner from ledger where key = %s"
 OF_NIGHT = "select * from ledger where agent = %s and night = %s order by started_at, key"
 
 LOCK_SPACE = 0x4E49
 TAKE_LOCK = "select pg_try_advisory_lock(%s, hashtext(%s))"
-HOLDER = """
-select activity.application_name, activity.backend_start
+HOLDERS = """
 from pg_locks locks join pg_stat_activity activity using (pid)
 where locks.locktype = 'advisory' and locks.granted and locks.objsubid = 2
   and locks.database = (select oid from pg_database where datname = current_database())
   and locks.classid::bigint = %s and locks.objid::bigint = (hashtext(%s)::bigint & 4294967295)
 """
+HOLDER = f"select activity.application_name, activity.backend_start {HOLDERS}"
+END_SESSION = f"select pg_terminate_backend(pid, 5000) {HOLDERS} and activity.application_name = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +157,9 @@ def fail(conn: Conn, attempt: Attempt, cause: str, now: datetime) -> None:
         _refuse(conn, attempt, "fail")
 
 
-def beat(conn: Conn, attempt: Attempt, now: datetime) -> None:
-    """Say that an attempt is alive."""
-    conn.execute(BEAT, (now, attempt.key, attempt.attempt))
+def beat(conn: Conn, attempt: Attempt, now: datetime) -> bool:
+    """Say that an attempt is alive; False when it no longer counts, because another took the work over."""
+    return conn.execute(BEAT, (now, attempt.key, attempt.attempt)).rowcount > 0
 
 
 def of_night(conn: Conn, agent: str, night: str) -> list[LedgerRow]:
@@ -169,11 +170,11 @@ def of_night(conn: Conn, agent: str, night: str) -> list[LedgerRow]:
 
 def _refuse(conn: Conn, attempt: Attempt, verb: str) -> NoReturn:
     row = conn.execute(ATTEMPT, (attempt.key,)).fetchone()
-    if row is not None:
+    if row is not None and row[0] > attempt.attempt:
         raise NightRunning(
             f"work {attempt.key[:12]!r} was taken over by {row[1]!r} (attempt {row[0]}, this one was "
-            f"{attempt.attempt}) while this process had lost its lock. Nothing of this attempt was written; let the "
-            "other go on."
+            f"{attempt.attempt}) while this process had lost its lock. Nothing of this transaction was written; let "
+            "the other go on."
         )
     raise StoreError(
         f"cannot {verb} work {attempt.key[:12]!r}: it is not running. Call `begin` before `{verb}`."
@@ -200,17 +201,24 @@ class NightLock:
             NightRunning: another process holds it.
             Unavailable: the server is away.
         """
-        if self._conn is not None:
-            with suppress(psycopg.OperationalError):
-                self._conn.execute("select 1")
-                return
-            self.release()
         me = f"nightshift night, pid {os.getpid()} on {socket.gethostname()}"[:63]
-        conn = self._closing.enter_context(self._db.apart(me))
-        taken = conn.execute(TAKE_LOCK, (LOCK_SPACE, self._agent)).fetchone()
-        if not (taken and taken[0]):
-            raise NightRunning(_who_holds(conn, self._agent))
-        self._conn = conn
+        with translated(self._db.url):
+            if self._conn is not None:
+                with suppress(psycopg.OperationalError):
+                    self._conn.execute("select 1")
+                    return
+                self.release()
+                self._end_own_session(me)
+            conn = self._closing.enter_context(self._db.apart(me))
+            taken = conn.execute(TAKE_LOCK, (LOCK_SPACE, self._agent)).fetchone()
+            if not (taken and taken[0]):
+                raise NightRunning(_who_holds(conn, self._agent))
+            self._conn = conn
+
+    def _end_own_session(self, me: str) -> None:
+        """Where the network broke, the server may still hold the lock for a session of ours that nobody hears any more."""
+        with self._db.connect() as conn:
+            conn.execute(END_SESSION, (LOCK_SPACE, self._agent, me))
 
     def release(self) -> None:
         """Give the lock back."""

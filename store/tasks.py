@@ -15,7 +15,6 @@ GET = "select id, body, solver_stats from task where id = any(%s)"
 OF_SPLIT = """
 select id, body, solver_stats from task where environment = %s and split = %s order by id limit %s
 """
-IDS_OF_NIGHT = "select id from task where night = %s order by id"
 SET_STATS = "update task set solver_stats = %s where id = %s"
 
 
@@ -53,11 +52,6 @@ def get(conn: Conn, ids: Sequence[str]) -> list[Task]:
 def of_split(conn: Conn, environment: str, split: Split, limit: int = 10_000) -> list[Task]:
     """Tasks of an environment and split, by id."""
     return [_task(row) for row in conn.execute(OF_SPLIT, (environment, split, limit))]
-
-
-def ids_of_night(conn: Conn, night: str) -> list[str]:
-    """Tasks that were made in a night."""
-    return [row[0] for row in conn.execute(IDS_OF_NIGHT, (night,))]
 
 
 def set_solver_stats(conn: Conn, stats: Mapping[str, dict[str, float]]) -> None:

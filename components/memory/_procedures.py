@@ -25,6 +25,7 @@ PEOPLE = ("human", "teacher")
 THEN = ", then "
 AGAIN = " for each"
 """Follows a call that is made several times in a row."""
+NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,6})?")
 MAX_STEPS = 10
 """Calls after which a conversation is too long to be a rule."""
 
@@ -162,7 +163,7 @@ def _read(result: Any, particulars: Container[str]) -> Result:
     figures = {
         name: float(value)
         for name, value in leaves
-        if counts[name] == 1 and re.fullmatch(r"-?\d{1,15}(\.\d{1,6})?", value)
+        if counts[name] == 1 and NUMBER.fullmatch(value)
     }
     return Result(frozenset(words), figures)
 

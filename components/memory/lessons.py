@@ -36,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from components.memory._cues import content_words, leaks, telling_words
-from components.memory._procedures import THEN, Result, Solved, solved
+from components.memory._procedures import NUMBER, THEN, Result, Solved, solved
 from components.plugins import plugin, version_of
 from components.records import Lineage, MemoryEntry, Trajectory
 from components.serial import digest
@@ -46,7 +46,9 @@ CUES = " | "
 MAX_CHANCE = 0.1
 """How probable it may be that one of a result's numbers divides two procedures by chance."""
 DEPENDS = "it depends"
-CONDITION = re.compile(r" \[if [^\]]*\]$")
+UNDER = "under "
+OR_MORE = " or more"
+CONDITION = re.compile(r" \[if (?P<said>[^\]]*)\]$")
 
 
 @dataclass(slots=True)
@@ -62,7 +64,9 @@ class Family:
         """What the bank's entry lists; for a new family, what its members did."""
         if self.entry is None:
             return frozenset(member.procedure for member in self.members)
-        return frozenset(CONDITION.sub("", text) for text in self.entry.content.split(OR))
+        if DEPENDS in self.entry.content:  # it says too little to be the same as another
+            return frozenset([self.entry.id])
+        return frozenset(map(_bare, self.entry.content.split(OR)))
 
 
 @plugin
@@ -159,16 +163,16 @@ class Lessons:
     def _content(
         self, members: Sequence[Solved], older: Sequence[str], particulars: frozenset[str]
     ) -> str:
-        kept: dict[str, str] = {}
         conditions = _conditions(members, particulars)
-        for procedure in _common([member.procedure for member in members]):
-            kept[procedure] = procedure + conditions.get(procedure, "")
-        for text in older:
-            bare = CONDITION.sub("", text)
-            if CONDITION.search(text) and kept.get(bare, bare) == bare:
-                kept[bare] = text
-            kept.setdefault(bare, text)
-        return OR.join(_settled(list(kept.values()))[: self.max_procedures])
+        procedures = _common([member.procedure for member in members])
+        tonight = [procedure + conditions.get(procedure, "") for procedure in procedures]
+        texts: list[str] = []
+        for start in dict.fromkeys(map(_start, [*tonight, *older])):
+            known = [text for text in older if _start(text) == start]
+            holds = not leaks(OR.join(known), particulars) and _fits(known, members)
+            fresh = [text for text in tonight if _start(text) == start]
+            texts += _settled(fresh, known, holds)
+        return OR.join(texts[: self.max_procedures])
 
 
 def _simplest_first(member: Solved) -> tuple[int, str, str]:
@@ -241,34 +245,71 @@ def _limits(groups: Sequence[Sequence[Result]], particulars: frozenset[str]) -> 
         for low, high, lower_first in ((first, second, True), (second, first, False)):
             limit = _roundest(max(low), min(high), particulars)
             if limit is not None:
-                said = [f"{name} is under {limit}", f"{name} is {limit} or more"]
+                said = [f"{name} is {UNDER}{limit}", f"{name} is {limit}{OR_MORE}"]
                 return said if lower_first else said[::-1]
     return []
 
 
-def _settled(texts: Sequence[str]) -> list[str]:
-    """Procedures that begin alike and have no condition are one that stops where they part: a guess would be copied."""
-    begun: dict[str, list[str]] = defaultdict(list)
-    for text in texts:
-        begun[CONDITION.sub("", text).split(THEN)[0]].append(text)
-    settled: list[str] = []
-    for alike in begun.values():
-        if len(alike) == 1 or all(CONDITION.search(text) for text in alike):
-            settled += alike
-        else:
-            paths = [CONDITION.sub("", text).split(THEN) for text in alike]
-            settled.append(THEN.join([*_shared(paths), DEPENDS]))
-    return settled
+def _start(text: str) -> str:
+    return _bare(text).split(THEN)[0]
+
+
+def _bare(text: str) -> str:
+    return CONDITION.sub("", text)
+
+
+def _settled(fresh: Sequence[str], known: Sequence[str], known_holds: bool) -> list[str]:
+    """What a lesson says of one beginning, from tonight's procedures and those of the bank.
+
+    One procedure stands alone; several stand when all have a condition, and all conditions come from one night. What
+    is left ends where the procedures part: a guess would be copied.
+    """
+    now = {_bare(text) for text in fresh}
+    before = {_bare(text) for text in known if not text.endswith(DEPENDS)}
+    if not fresh:
+        return list(known)
+    if len(fresh) > 1 and all(map(CONDITION.search, fresh)) and before <= now:
+        return list(fresh)
+    if len(known) > 1 and now <= before and known_holds:
+        return list(known)
+    if len(now) == 1 and before <= now and len(known) == len(before):
+        return list(fresh)
+    paths = [_bare(text).split(THEN) for text in (*fresh, *known)]
+    return [THEN.join([*_shared(paths), DEPENDS])]
+
+
+def _fits(known: Sequence[str], members: Sequence[Solved]) -> bool:
+    """Whether conditions that an earlier night found hold in every conversation of tonight that took such a procedure."""
+    conditions = {_bare(text): CONDITION.search(text) for text in known}
+    last = len(_shared([procedure.split(THEN) for procedure in conditions])) - 1
+    for member in members:
+        condition = conditions.get(member.procedure)
+        if condition is not None and (
+            last >= len(member.results) or not _is_met(condition, member.results[last])
+        ):
+            return False
+    return True
+
+
+def _is_met(condition: re.Match[str], result: Result) -> bool:
+    name, _, said = condition["said"].partition(" is ")
+    if said.startswith(UNDER):
+        return result.figures.get(name, math.inf) < float(said.removeprefix(UNDER))
+    if said.endswith(OR_MORE):
+        return result.figures.get(name, -math.inf) >= float(said.removesuffix(OR_MORE))
+    return (name, said) in result.words
 
 
 def _roundest(low: float, high: float, taken: frozenset[str]) -> str | None:
     """The number above `low` and at most `high` with the fewest digits that is nobody's own; of several the middle one."""
     middle = (low + high) / 2
-    for exponent in range(15, -7, -1):
-        first = math.floor(low / 10.0**exponent) + 1
-        last = math.floor(high / 10.0**exponent)
-        texts = [f"{n * 10.0**exponent:.12g}" for n in range(first, min(last, first + 99) + 1)]
-        free = [text for text in texts if low < float(text) <= high and not leaks(text, taken)]
+    numbers = {float(text) for text in taken if NUMBER.fullmatch(text)}
+    for exponent in range(11, -5, -1):
+        step = 10.0**exponent
+        first = math.floor(low / step) + 1
+        last = min(math.floor(high / step), first + 99)
+        limits = [float(f"{n * step:.12g}") for n in range(first, last + 1)]
+        free = [n for n in limits if low < n <= high and n not in numbers]
         if free:
-            return min(free, key=lambda text: abs(float(text) - middle))
+            return f"{min(free, key=lambda n: abs(n - middle)):.12g}"
     return None

@@ -93,7 +93,15 @@ def plan_episode(task: Task, index: int, options: RollOptions) -> RolloutPlan:
     memory = options.memory_of_task.get(task.id, "")
     seed = int(digest([options.seed, task.id, index])[:15], 16)
     version = options.policy_version
-    group = [version, task.id, options.seed, options.temperature, options.memory_revision, memory]
+    group = [
+        options.agent,
+        version,
+        task.id,
+        options.seed,
+        options.temperature,
+        options.memory_revision,
+        memory,
+    ]
     return RolloutPlan(
         trajectory_id=digest([*group, index]),
         sampling=Sampling(options.max_tokens, options.temperature, seed),

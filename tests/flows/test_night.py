@@ -242,13 +242,12 @@ def test_nothing_trained_on_is_evaluated_on(one_night: Home) -> None:
     with one_night.open() as r, r.db.connect() as conn:
         (row,) = bundles.recent(conn, AGENT)
         examples = bundles.get(conn, row.id).examples
-        known = tasks.get(conn, tasks.ids_of_night(conn, NIGHT))
         (report,) = reports.of_night(conn, AGENT, NIGHT)
-    held = [task for task in known if task.split == "test"]
-    practised = [task for task in known if task.split == "train"]
-    assert len(held) == 6
-    assert len(practised) == 8
-    assert set(report.report.scores["champion"]) == {task.id for task in held}
+        output = {row.stage: row.output or {} for row in ledger.of_night(conn, AGENT, NIGHT)}
+        practised = tasks.get(conn, output["train"]["practised"])
+        held = tasks.get(conn, sorted(report.report.scores["champion"]))
+    assert [task.split for task in held] == ["test"] * 6
+    assert [task.split for task in practised] == ["train"] * 8
     trained = [said_by_user(example.messages) for example in examples]
     trained += [task.instruction for task in practised]
     assert overlaps([task.instruction for task in held], trained) == []

@@ -6,20 +6,22 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from components.errors import ConfigError, StoreError
+from components.errors import ConfigError, NightRunning, StoreError
 from components.records import NightSummary
 from components.serial import load
 from flows import policies
 from flows.ingest import ingest
 from flows.mine import mine
-from flows.stage import NightFailed
+from flows.stage import Deadline, NightFailed, Stage, Write, run_stage
 from store import bundles, ledger, memory, nights, quarantine, trajectories
+from store.db import Conn
 from store.ledger import LedgerRow
 from tests.flows.homes import END_SESSIONS, Home, rows_of
 from tests.flows.support_logs import episode
@@ -376,3 +378,37 @@ def test_a_lost_database_connection_is_said_and_the_night_is_whole_afterwards(
         assert "may be repeated" in project.log.read_text().replace("\n", " ")
         starter.run(run_night, project)
     assert differences(rows_of(one_night), rows_of(home)) == []
+
+
+# --- two processes on one night ---------------------------------------------------------------------------------------
+
+
+def test_stage_that_was_taken_over_stops_and_writes_nothing(
+    nothing_yet: Home, copy_of: Callable[..., Home]
+) -> None:
+    """While this process had lost its lock, another began the same work."""
+    later = nights.Night("2026-12-02", AGENT, "done", datetime.now(UTC))
+    with copy_of(nothing_yet).open() as r:
+        stage = Stage(AGENT, NIGHT, "mine", {}, {}, ())
+
+        def work(deadline: Deadline) -> Write:
+            with r.db.connect() as conn:
+                ledger.begin(conn, stage.work, "another", datetime.now(UTC))
+            deadline.check("nothing yet")
+
+            def write(conn: Conn) -> dict[str, Any]:
+                nights.put(conn, later)
+                return {}
+
+            return write
+
+        with pytest.raises(NightRunning, match="taken over by 'another'"):
+            run_stage(r, stage, work)
+        with r.db.connect() as conn:
+            assert nights.get(conn, AGENT, later.night) is None
+            (row,) = ledger.of_night(conn, AGENT, NIGHT)
+        assert (row.status, row.owner) == ("running", "another")
+    deadline = Deadline("mine", 60)
+    deadline.lost.set()
+    with pytest.raises(NightRunning, match="stage 'mine' was taken over"):
+        deadline.check("mining")

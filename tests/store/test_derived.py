@@ -110,7 +110,6 @@ def test_tasks_and_their_solutions(conn: Conn) -> None:
     assert tasks.get(conn, ["k-2", "k-1"]) == [second, first]
     assert list(tasks.get(conn, ["k-1"])[0].params) == ["zebra", "ant"]
     assert tasks.of_split(conn, "helpdesk", "test") == [second]
-    assert tasks.ids_of_night(conn, "2026-01-31") == ["k-1", "k-2"]
     tasks.set_solver_stats(conn, {"k-1": {"pass": 0.5}})
     assert tasks.get(conn, ["k-1"])[0].solver_stats == {"pass": 0.5}
     with pytest.raises(StoreError, match="first 'k-7'"):

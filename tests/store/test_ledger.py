@@ -16,6 +16,7 @@ from store.db import Conn, Database
 
 pytestmark = pytest.mark.postgres
 
+CUT = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s"
 WORK = ledger.Work("k", "desk", "n", "mine")
 
 
@@ -42,7 +43,7 @@ def test_life_of_a_row(conn: Conn, now: datetime) -> None:
     (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.status, row.cause, row.seconds) == ("failed", "out of memory\ufffd", 5.0)
     second = ledger.begin(conn, WORK, "two", now + timedelta(seconds=10))
-    ledger.beat(conn, second, now + timedelta(seconds=11))
+    assert ledger.beat(conn, second, now + timedelta(seconds=11))
     (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.status, row.cause, row.heartbeat_at) == (
         "running",
@@ -71,11 +72,14 @@ def test_an_attempt_that_was_taken_over_writes_nothing_more(conn: Conn, now: dat
         ledger.finish(conn, lost, {"ids": []}, now)
     with pytest.raises(NightRunning, match="taken over by 'two'"):
         ledger.fail(conn, lost, "slow", now)
-    ledger.beat(conn, lost, now + timedelta(hours=1))
+    assert not ledger.beat(conn, lost, now + timedelta(hours=1))
+    assert ledger.beat(conn, holder, now)
     (row,) = ledger.of_night(conn, "desk", "n")
     assert (row.status, row.owner, row.heartbeat_at) == ("running", "two", now)
     ledger.finish(conn, holder, {}, now)
     assert ledger.done(conn, "k") == {}
+    with pytest.raises(NightRunning, match="taken over by 'two'"):
+        ledger.fail(conn, lost, "slow", now)
 
 
 def test_nights_of_one_date_belong_to_their_agents(conn: Conn, now: datetime) -> None:
@@ -115,19 +119,31 @@ def test_lock_names_its_holder(database: Database) -> None:
 
 
 def test_lock_of_a_broken_connection_is_taken_again(database: Database) -> None:
-    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s"
     mine = f"nightshift night, pid {os.getpid()} on %"
     with ledger.night_lock(database, "desk") as lock:
         lock.hold()
         with database.connect() as conn:
-            conn.execute(cut, (mine,))
+            conn.execute(CUT, (mine,))
         lock.hold()
         with pytest.raises(NightRunning), ledger.night_lock(database, "desk"):
             pass
         with database.connect() as conn:
-            conn.execute(cut, (mine,))
-        with ledger.night_lock(database, "desk"), pytest.raises(NightRunning, match="worked on"):
+            conn.execute(CUT, (mine,))
+        with database.apart("another night") as other:
+            other.execute(ledger.TAKE_LOCK, (ledger.LOCK_SPACE, "desk"))
+            with pytest.raises(NightRunning, match="worked on by 'another night'"):
+                lock.hold()
+
+
+def test_session_of_ours_that_nobody_hears_any_more_gives_the_lock_up(database: Database) -> None:
+    """The network broke: the client has a dead connection, the server one that still holds the lock."""
+    with ledger.night_lock(database, "desk") as lock:
+        with database.connect() as conn:
+            conn.execute(CUT, (f"nightshift night, pid {os.getpid()} on %",))
+        with ledger.night_lock(database, "desk"):  # has this process's name too
             lock.hold()
+            with pytest.raises(NightRunning), ledger.night_lock(database, "desk"):
+                pass
 
 
 def test_lock_falls_with_a_killed_process(database: Database) -> None:

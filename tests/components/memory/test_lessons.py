@@ -95,6 +95,49 @@ def test_condition_needs_two_conversations_on_each_side() -> None:
     assert entry.content == f"{LOOK}, then it depends"
 
 
+def test_what_was_left_open_is_settled_when_a_condition_is_found() -> None:
+    """One night cannot tell them apart; the next sees enough. Later, one side alone does not open it again."""
+    (open_,) = Lessons().write([cancelled(1), refused(3)], [])
+    assert open_.content == f"{LOOK}, then it depends"
+    (settled,) = Lessons().write([cancelled(1), cancelled(2), refused(3), refused(4)], [open_])
+    both = f"{CANCEL} [if status is packed]\nOr: {REFUSE} [if status is shipped]"
+    assert (settled.id, settled.version, settled.content) == (open_.id, 2, both)
+    (later,) = Lessons().write([cancelled(5)], [settled])
+    assert later.content == both
+    (still,) = Lessons().write([cancelled(5)], [open_])
+    assert still.content == open_.content
+
+
+def test_lessons_that_were_left_open_are_not_taken_for_the_same() -> None:
+    """Both say `get_order(order), then it depends`; a further refund joins the refunds, not the cancellations."""
+    open_ = Lessons().write(
+        [cancelled(1), refused(3), refunded(5, 20, True), refunded(6, 180, False)], []
+    )
+    assert [entry.content for entry in open_] == [f"{LOOK}, then it depends"] * 2
+    (changed,) = Lessons().write([refunded(7, 30, True)], open_)
+    assert changed.id == next(entry.id for entry in open_ if "refund" in entry.cue)
+    assert "ancel" not in changed.cue
+
+
+def test_condition_that_tonight_refutes_is_withdrawn() -> None:
+    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
+    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
+    (entry,) = Lessons().write([*low, *high], [])
+    (kept,) = Lessons().write([refunded(7, 99, True)], [entry])
+    assert kept.content == entry.content
+    (withdrawn,) = Lessons().write([refunded(8, 150, True)], [entry])
+    assert withdrawn.content == f"{LOOK}, then it depends"
+
+
+def test_old_limit_that_is_now_somebodys_number_is_withdrawn() -> None:
+    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
+    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
+    (entry,) = Lessons().write([*low, *high], [])
+    (later,) = Lessons().write([refunded(7, 100, False)], [entry])
+    assert "100" not in later.content
+    assert "f7" in later.provenance
+
+
 def swapped(number: int, stock: int) -> Trajectory:
     order = f"W{number}"
     act = ("swap", {"order": order}) if stock else ("escalate", {"order": order, "reason": "late"})
@@ -165,10 +208,10 @@ def test_limit_is_nobodys_own_number() -> None:
     """100 would be shortest but is what somebody paid; of 96 to 99 the middle of 95 and 100 is nearest to 97 and 98."""
     low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
     high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
-    paid = refunded(7, 100, False)
-    (entry,) = Lessons().write([*low, *high, paid], [])
-    assert "[if price is under 97]" in entry.content
-    assert "100" not in entry.content
+    for price in (100, 100.0):
+        (entry,) = Lessons().write([*low, *high, refunded(7, price, False)], [])
+        assert "[if price is under 97]" in entry.content
+        assert "100" not in entry.content
 
 
 def test_success_of_the_agent_becomes_a_workflow() -> None:
