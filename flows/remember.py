@@ -5,12 +5,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from components import plugins
-from components.memory.recall import memory_block
+from components.memory.recall import is_useful, memory_block
 from components.records import MemoryEntry
 from flows.resources import Resources
 from flows.stage import Deadline, Stage, StageResult, Write, run_stage
 from store import bundles, memory, trajectories
 from store.db import Conn
+
+SPARE = 4
+"""Entries looked at beyond those wanted, for the places of those that do not help."""
 
 
 def remember(r: Resources, night: str, bundle_id: str) -> StageResult:
@@ -68,14 +71,18 @@ def recall_blocks(r: Resources, revision: int | None, texts: Sequence[str]) -> l
 
 
 def recall(r: Resources, revision: int | None, texts: Sequence[str]) -> list[list[MemoryEntry]]:
-    """The entries recalled for each of these openings, from one revision of the bank."""
+    """The entries recalled for each of these openings, from one revision of the bank.
+
+    An entry that was tried and does not help gives its place to the next best one.
+    """
     if not revision or not r.settings.memory.recalled:
         return [[] for _ in texts]
     vectors = r.embed(texts)
     found: list[list[MemoryEntry]] = []
     with r.db.connect() as conn:
         for text, vector in zip(texts, vectors, strict=True):
-            question = memory.Question(text, vector, k=r.settings.memory.recalled)
+            question = memory.Question(text, vector, k=r.settings.memory.recalled + SPARE)
             hits = memory.recall(conn, r.settings.agent, question, revision)
-            found.append([hit.entry for hit in hits])
+            useful = [hit.entry for hit in hits if is_useful(hit.entry)]
+            found.append(useful[: r.settings.memory.recalled])
     return found
