@@ -5,6 +5,7 @@ Each subcommand is a function of this package, imported when it is called; `--he
 
 import argparse
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "record an agent's traffic in front of any OpenAI-compatible endpoint",
     ),
     "engine": ("flows.serve:engine", "serve the champion as an OpenAI-compatible endpoint"),
-    "schedule": ("flows.serve:schedule", "run the night by its cron schedule on this machine"),
+    "schedule": ("flows.scheduler:schedule", "run the night by its cron schedule on this machine"),
     "doctor": ("flows.doctor:doctor", "check everything a night needs"),
     "plugins": ("flows.doctor:plugins", "list the plug-ins of every stage"),
     "db": ("flows.operate:db", "`db upgrade` migrates the store"),
@@ -81,6 +82,9 @@ def main(argv: list[str] | None = None) -> int:
     except NightshiftError as error:
         print(f"nightshift: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read our output, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("nightshift: stopped; run the same command again to go on", file=sys.stderr)
         return 130

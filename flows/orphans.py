@@ -1,6 +1,7 @@
-"""End the temporary Prefect servers that killed nights of this home left behind.
+"""End the Prefect servers that killed processes of this home left behind.
 
-Prefect starts such a server for a flow without one and stops it at exit; after `kill -9` it would stay for ever.
+Prefect starts a temporary server for a flow without one, the scheduler one that schedules; each is stopped at exit. After
+`kill -9` it would stay for ever.
 """
 
 import os
@@ -10,6 +11,8 @@ from contextlib import suppress
 import psutil
 
 TEMPORARY = ("PREFECT__SERVER_EPHEMERAL", "1")
+SCHEDULER = ("NIGHTSHIFT_SCHEDULER", "1")
+"""Variables that mark the two kinds of server."""
 GRACE_S = 5.0
 
 
@@ -27,11 +30,11 @@ def end_orphaned_servers(prefect_home: str) -> int:
 
 
 def _orphans(prefect_home: str) -> Iterator[psutil.Process]:
-    name, value = TEMPORARY
     for process in psutil.process_iter():
         try:
             variables = process.environ()
-            ours = variables.get(name) == value and variables.get("PREFECT_HOME") == prefect_home
+            marked = any(variables.get(name) == value for name, value in (TEMPORARY, SCHEDULER))
+            ours = marked and variables.get("PREFECT_HOME") == prefect_home
             if ours and _is_orphan(process):
                 yield process
         except (psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""Processes that stay: the review app, MLflow, the proxy, the engine, the schedule."""
+"""Processes that stay: the review app, MLflow, the proxy, the engine."""
 
 import argparse
 import signal
@@ -105,25 +105,4 @@ def engine(settings: Settings, arguments: argparse.Namespace) -> int:
         )
     print(f"engine: http://{HOST}:{arguments.port}/v1, model {MODEL!r}, version {champion.version}")
     uvicorn.run(app, host=HOST, port=arguments.port, log_level="warning")
-    return 0
-
-
-def schedule(settings: Settings, arguments: argparse.Namespace) -> int:
-    """`nightshift schedule`: the night by its cron line, one at a time, until Ctrl-C."""
-    from prefect.schedules import Cron
-
-    from flows.nightly import nightly
-
-    cron = Cron(settings.schedule.cron, timezone=settings.schedule.timezone)
-    print(f"nights by cron {settings.schedule.cron!r}, time zone {settings.schedule.timezone}")
-    nightly.serve(
-        name=f"nightly-{settings.agent}",
-        schedule=cron,
-        limit=1,
-        parameters={
-            "profile": settings.profile,
-            "config": str(arguments.config.resolve()) if arguments.config else None,
-            "overrides": list(arguments.overrides),
-        },
-    )
     return 0

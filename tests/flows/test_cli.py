@@ -1,5 +1,6 @@
 """The command line: complaints before any work, exit statuses, and what the looking commands print."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,21 @@ def test_what_does_not_work_out_ends_with_one(
         "Unavailable: the database at 'postgresql://nobody@127.0.0.1:9/none'"
         in capsys.readouterr().err
     )
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(home_here: Path) -> None:
+    """As `nightshift plugins | head -1` does."""
+    command = [sys.executable, "-m", "flows.cli", "plugins"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as done:
+        assert done.stdout is not None
+        assert done.stderr is not None
+        done.stdout.close()
+        said = done.stderr.read().decode()
+    assert "Traceback" not in said
+    assert done.returncode == 0

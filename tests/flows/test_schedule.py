@@ -6,13 +6,19 @@ Expected instants: Berlin is at UTC+1 in winter and UTC+2 in summer, and changes
 """
 
 import asyncio
+import os
+import time
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
+import httpx
 import pytest
 from prefect.schedules import Cron
 from prefect.server.schemas.schedules import CronSchedule
 
 from flows.nights import logical_date, tonight
+from flows.orphans import end_orphaned_servers
+from flows.scheduler import prefect_server
 
 BERLIN = "Europe/Berlin"
 SPRING = [
@@ -100,3 +106,40 @@ def test_a_late_start_takes_up_the_night_that_was_left_or_begins_that_of_its_own
     assert tonight(noon, "2026-11-29", True, True) == "2026-11-30"
     assert tonight(noon, "2026-11-28", True, True) == "2026-11-30"
     assert tonight(noon, "2026-11-29", False, True) == "2026-11-29"
+
+
+def test_a_server_that_schedules_lives_as_long_as_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary server of a single night answers too, but starts no scheduler: nights would never come."""
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with prefect_server() as url:
+        assert os.environ["PREFECT_API_URL"] == url
+        assert planned_nights(url) > 0
+        assert end_orphaned_servers(str(tmp_path)) == 0
+    assert "PREFECT_API_URL" not in os.environ
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{url}/health")
+
+
+def planned_nights(url: str) -> int:
+    """Runs that the server planned for a deployment with a cron line, within half a minute."""
+    flow = httpx.post(f"{url}/flows/", json={"name": "nightly"}).json()["id"]
+    cron = {"schedule": {"cron": "0 2 * * *", "timezone": BERLIN}, "active": True}
+    wish = {"name": "nightly-desk", "flow_id": flow, "schedules": [cron]}
+    assert httpx.post(f"{url}/deployments/", json=wish).status_code == httpx.codes.CREATED
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        found = httpx.post(f"{url}/flow_runs/count", json={}).json()
+        if found:
+            return found
+        time.sleep(0.2)
+    return 0
+
+
+def test_the_users_own_server_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.internal:4200/api")
+    with prefect_server() as url:
+        assert url == "http://prefect.internal:4200/api"
+    assert os.environ["PREFECT_API_URL"] == url
