@@ -72,7 +72,7 @@ def prefect_server() -> Iterator[str]:
         "--port",
         str(port),
     ]
-    variables = {**os.environ, **dict([SCHEDULER])}
+    variables = {**os.environ, SCHEDULER[0]: SCHEDULER[1]}
     # A process group of its own: Ctrl-C is for the nights; the server is stopped after them.
     server = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, process_group=0)
     url = f"http://{HOST}:{port}/api"

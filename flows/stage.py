@@ -109,7 +109,7 @@ def run_stage(r: Resources, stage: Stage, work: Callable[[Deadline], Write]) -> 
         attempt = (
             ledger.begin(conn, stage.work, _owner(), datetime.now(UTC)) if output is None else None
         )
-    if output is not None or attempt is None:
+    if attempt is None:
         r.say(stage.name, "unchanged", 0.0)
         return StageResult(stage.name, "unchanged", output or {}, 0.0)
     started = time.monotonic()

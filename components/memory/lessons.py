@@ -11,7 +11,7 @@
 3. The content lists the family's procedures, most supported first, at most `max_procedures`. Where some begin alike and a
    word of the last result that they share tells them apart in every conversation (each seen twice or more), it is the
    condition; failing that a number of it (`[if price is under 100]`): a round one between two procedures, if they were
-   seen often enough that a number without meaning would divide them in fewer than one of ten families. Failing both,
+   seen often enough that a number without meaning would divide them in at most one of ten families. Failing both,
    the lesson stops where they part (`get_order(order), then it depends`).
 4. A family of the bank gets a version + 1 with tonight's procedures ahead of its older ones; if neither content, cue nor
    sources change there is no new version, so a second run writes nothing. `uses` and `successes` start again when the
@@ -23,8 +23,7 @@ Kind: `lesson` when a correction is among the sources, else `workflow`; so a fai
 Source: the split into lessons and workflows follows ReasoningBank (arXiv 2509.25140) and Agent Workflow Memory (arXiv
 2409.07429).
 Our choice: rules instead of a model, word overlap for families, conditions from results; and no open choice, since a small
-policy copies the first procedure of a list: `escalate` before `refund` cost it 56 points of refunds
-(docs/experiments.md). Deterministic, the same for any order of trajectories; no trajectories give no entries.
+policy was seen to copy the first procedure of a list, `escalate` before `refund` (docs/experiments.md). Deterministic, the same for any order of trajectories; no trajectories give no entries.
 """
 
 import dataclasses

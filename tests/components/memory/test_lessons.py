@@ -120,9 +120,7 @@ def test_lessons_that_were_left_open_are_not_taken_for_the_same() -> None:
 
 
 def test_condition_that_tonight_refutes_is_withdrawn() -> None:
-    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
-    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
-    (entry,) = Lessons().write([*low, *high], [])
+    (entry,) = Lessons().write([*LOW, *HIGH], [])
     (kept,) = Lessons().write([refunded(7, 99, True)], [entry])
     assert kept.content == entry.content
     (withdrawn,) = Lessons().write([refunded(8, 150, True)], [entry])
@@ -130,9 +128,7 @@ def test_condition_that_tonight_refutes_is_withdrawn() -> None:
 
 
 def test_old_limit_that_is_now_somebodys_number_is_withdrawn() -> None:
-    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
-    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
-    (entry,) = Lessons().write([*low, *high], [])
+    (entry,) = Lessons().write([*LOW, *HIGH], [])
     (later,) = Lessons().write([refunded(7, 100, False)], [entry])
     assert "100" not in later.content
     assert "f7" in later.provenance
@@ -177,16 +173,18 @@ def refunded(number: int, price: float, done: bool) -> Trajectory:
     )
 
 
+LOW = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
+HIGH = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
+
+
 def test_number_between_two_procedures_becomes_the_condition() -> None:
     """Prices up to 95 were refunded, from 110 escalated: the roundest number between is 100. 2 / C(6, 3) = 0.1."""
-    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
-    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
-    (entry,) = Lessons().write([*low, *high], [])
+    (entry,) = Lessons().write([*LOW, *HIGH], [])
     assert [text.partition(" [")[2] for text in sorted(entry.content.split(OR))] == [
         "if price is 100 or more]",  # escalate
         "if price is under 100]",  # refund
     ]
-    assert Lessons().write([*high, *low], []) == [entry]
+    assert Lessons().write([*HIGH, *LOW], []) == [entry]
 
 
 @pytest.mark.parametrize(
@@ -206,10 +204,8 @@ def test_number_needs_a_gap_and_enough_conversations(low: list[int], high: list[
 
 def test_limit_is_nobodys_own_number() -> None:
     """100 would be shortest but is what somebody paid; of 96 to 99 the middle of 95 and 100 is nearest to 97 and 98."""
-    low = [refunded(number, price, True) for number, price in ((1, 20), (2, 95), (3, 61))]
-    high = [refunded(number, price, False) for number, price in ((4, 110), (5, 180), (6, 111))]
     for price in (100, 100.0):
-        (entry,) = Lessons().write([*low, *high, refunded(7, price, False)], [])
+        (entry,) = Lessons().write([*LOW, *HIGH, refunded(7, price, False)], [])
         assert "[if price is under 97]" in entry.content
         assert "100" not in entry.content
 
