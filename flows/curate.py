@@ -52,7 +52,8 @@ def curate(r: Resources, night: str, mined: str) -> StageResult:
         tried = _compare(r, corpus, [parent, *([child] if child else [])], deadline)
         chosen = tried[-1] if tried[-1].status == "accepted" else tried[0]
         curated = apply_strategy(chosen, corpus.trajectories, corpus.cases, r.settings.seed)
-        bundle = curated.bundle
+        # Two agents without data have the same bundle otherwise.
+        bundle = replace(curated.bundle, id=digest([r.settings.agent, curated.bundle.id]))
 
         def write(conn: Conn) -> dict[str, Any]:
             for strategy in tried:

@@ -193,7 +193,7 @@ def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:
         "evaluation/paired",
         digest(sorted(arms.scores["champion"]))[:12],
         "rule",
-        digest(r.settings.evaluation.model_dump(mode="json")),
+        digest([r.settings.agent, r.settings.evaluation.model_dump(mode="json")]),
         r.settings.seed,
     )
     champion = Arm(arms.champion, arms.scores["champion"])

@@ -125,7 +125,7 @@ def has_new_logs(r: Resources) -> bool:
     """Whether any log file has bytes that no night has read."""
     for path in log_paths(r.settings):
         with path.open("rb") as stream, r.db.connect() as conn:
-            known = log_files.resume(conn, str(path), stream)
+            known = log_files.resume(conn, r.settings.agent, str(path), stream)
         if known is None or path.stat().st_size > known.size:
             return True
     return False
@@ -156,7 +156,7 @@ def _without_cycle_search() -> Iterator[None]:
 def _read_file(r: Resources, path: Path, stream: BinaryIO, night: str, tally: Tally) -> None:
     uri = str(path)
     with r.db.connect() as conn:
-        known = log_files.resume(conn, uri, stream)
+        known = log_files.resume(conn, r.settings.agent, uri, stream)
     size = path.stat().st_size
     if known is not None and known.size == size:
         return

@@ -77,7 +77,7 @@ def _log(
     params = {**offered, "champion": trained["champion_version"], "night": night}
     with r.db.connect() as conn:
         stored = reports.get(conn, evaluated["report_id"])
-        strategy = strategies.get(conn, offered["strategy"])
+        strategy = strategies.get(conn, r.settings.agent, offered["strategy"])
     with r.tracking.run(r.settings.agent, f"offer {night}", params, {"night": night}) as run:
         run.log_metrics({f"success/{name}": arm.mean for name, arm in figures.arms.items()}, 0)
         run.log_metrics(

@@ -2,7 +2,8 @@
 
 A grown file is read on from its offset; one that was rotated, cut or replaced is read from the start. The proof is the
 content itself: the fingerprint covers the first and the last bytes of what was consumed, so a copy of the file on
-another disk counts as the same file. Reading a file twice is harmless, because raw records are keyed by content.
+another disk counts as the same file. Reading a file twice is harmless, because raw records are keyed by content. Every
+agent reads for itself.
 """
 
 import hashlib
@@ -19,14 +20,14 @@ from store.db import Conn
 WINDOW = 4096
 
 GET = """
-select uri, agent, format, "offset", size, num_lines, fingerprint, read_at from log_file where uri = %s
+select uri, agent, format, "offset", size, num_lines, fingerprint, read_at from log_file
+where agent = %s and uri = %s
 """
 PUT = """
 insert into log_file (uri, agent, format, "offset", size, num_lines, fingerprint, read_at)
 values (%s, %s, %s, %s, %s, %s, %s, %s)
-on conflict (uri) do update set agent = excluded.agent, format = excluded.format, "offset" = excluded."offset",
-    size = excluded.size, num_lines = excluded.num_lines, fingerprint = excluded.fingerprint,
-    read_at = excluded.read_at
+on conflict (agent, uri) do update set format = excluded.format, "offset" = excluded."offset", size = excluded.size,
+    num_lines = excluded.num_lines, fingerprint = excluded.fingerprint, read_at = excluded.read_at
 """
 
 
@@ -57,10 +58,10 @@ def fingerprint(stream: BinaryIO, offset: int) -> str:
     return hashlib.sha256(b"%d\n%d\n" % (offset, len(head)) + head + tail).hexdigest()
 
 
-def resume(conn: Conn, uri: str, stream: BinaryIO) -> LogFile | None:
-    """Where to read on, or None when the file is to be read from the start."""
+def resume(conn: Conn, agent: str, uri: str, stream: BinaryIO) -> LogFile | None:
+    """Where this agent reads on, or None when the file is to be read from the start."""
     with conn.cursor(row_factory=class_row(LogFile)) as cursor:
-        known = cursor.execute(GET, (clean_text(uri),)).fetchone()
+        known = cursor.execute(GET, (agent, clean_text(uri))).fetchone()
     if known is None:
         return None
     place = stream.tell()

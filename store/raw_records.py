@@ -1,7 +1,7 @@
-"""Raw records: every record of every log as it stood there, once.
+"""Raw records: every record of every log as it stood there, once for each agent that reads it.
 
-The key is the digest that the reader computed over format, conversation and content, so delivering the same bytes
-again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and the record marked `altered`.
+The key is the agent and the digest that the reader computed over format, conversation and content, so delivering the same
+bytes again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and the record marked `altered`.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ select id, format, conversation_id, payload, start_byte, end_byte, line, marks f
 where conversation_id = any(%s) and agent = %s and format = %s and not id = any(%s)
 order by conversation_id, uri, start_byte, id
 """
-KNOWN = "select id from raw_record where id = any(%s)"
+KNOWN = "select id from raw_record where agent = %s and id = any(%s)"
 COUNT = "select count(*) from raw_record where agent = %s"
 
 
@@ -51,7 +51,7 @@ def put(conn: Conn, records: Iterable[RawRecord], uri: str, agent: str) -> Writt
         RecordError: a payload is nested too deep or is not JSON.
     """
     unique = {record.id: record for record in records}
-    known = {row[0] for row in conn.execute(KNOWN, (list(unique),))}
+    known = {row[0] for row in conn.execute(KNOWN, (agent, list(unique)))}
     place = clean_text(uri)
     new = [record for key, record in unique.items() if key not in known]
     rows = [_row(record, place, agent) for record in new]

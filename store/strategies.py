@@ -1,4 +1,4 @@
-"""Curation strategies: programs under the digest of their source, with parent, scores and status."""
+"""Curation strategies: programs under their agent and the digest of their source, with parent, scores and status."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from store.db import Conn
 PUT = """
 insert into strategy (id, agent, night, parent_id, stage, status, source, motivating_cases, scores, lineage)
 values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-on conflict (id) do update set status = excluded.status, scores = coalesce(excluded.scores, strategy.scores)
+on conflict (agent, id) do update set status = excluded.status, scores = coalesce(excluded.scores, strategy.scores)
 where strategy.source = excluded.source
 """
 ROWS = (
     "select id, source, stage, lineage, parent_id, motivating_cases, scores, status from strategy "
 )
-GET = ROWS + "where id = %s"
+GET = ROWS + "where agent = %s and id = %s"
 RECENT = ROWS + "where agent = %s order by sequence desc limit %s"
 ACCEPTED = ROWS + "where agent = %s and status = 'accepted' order by sequence desc limit 1"
 
@@ -50,8 +50,8 @@ def put(conn: Conn, strategy: CurationStrategy, agent: str, night: str) -> None:
         )
 
 
-def get(conn: Conn, strategy_id: str) -> CurationStrategy | None:
-    row = conn.execute(GET, (strategy_id,)).fetchone()
+def get(conn: Conn, agent: str, strategy_id: str) -> CurationStrategy | None:
+    row = conn.execute(GET, (agent, strategy_id)).fetchone()
     return _strategy(row) if row else None
 
 

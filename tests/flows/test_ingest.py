@@ -71,6 +71,20 @@ def test_two_agents_on_one_database_have_nights_of_their_own(
     assert [row.stage for row in rows["shop"]] == ["ingest", "mine"]
 
 
+def test_two_agents_may_read_one_file(reading: Home, log: Path) -> None:
+    """A good line and a broken one: the second agent finds what the first found, and neither reads it again."""
+    log.write_bytes(line("1", "a", "b") + b"\n" + b'{"id": "2\n')
+    for agent in (AGENT, "shop"):
+        with reading.open(f"agent={agent!r}") as r:
+            assert has_new_logs(r), agent
+            found = read(r, FIRST)
+            assert (found["trajectories"], found["quarantined"]) == (1, 1), agent
+    for agent in (AGENT, "shop"):
+        with reading.open(f"agent={agent!r}") as r, r.db.connect() as conn:
+            assert not has_new_logs(r), agent
+            assert raw_records.count(conn, agent) == 1, agent
+
+
 def test_a_file_that_grows_is_read_on_and_its_torn_end_waits(reading: Home, log: Path) -> None:
     """A blank line, CRLF, a broken line 4, and an end inside a character; the rest of it comes a night later."""
     whole = [line("1", "a", "b") + b"\n", b"\n", line("3", "c", "d") + b"\r\n", b'{"id": "4\n']
@@ -85,7 +99,7 @@ def test_a_file_that_grows_is_read_on_and_its_torn_end_waits(reading: Home, log:
         assert sorted(item.messages[0].text for item in stored(r, FIRST)) == ["a", "c", "e"]
         with r.db.connect() as conn, log.open("rb") as stream:
             (bad,) = quarantine.page(conn, AGENT)
-            known = log_files.resume(conn, str(log), stream)
+            known = log_files.resume(conn, r.settings.agent, str(log), stream)
         assert (bad.line, bad.start) == (4, len(b"".join(whole[:3])))
         assert known is not None
         assert known.offset == end

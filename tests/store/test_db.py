@@ -25,6 +25,30 @@ def test_block_is_one_transaction(database: Database) -> None:
         conn.execute("drop table scratch")
 
 
+ID_HOLDS_AGENT = {
+    "trajectory": "its id is a digest of the agent and the conversation, the group or the task",
+    "failure_case": "its id is a digest of the trajectory's",
+    "failure_mode": "its id is a digest of its first case's",
+    "bundle": "its id is a digest of the agent and the content",
+    "report": "its id is a digest of its lineage, which holds the agent",
+    "ledger": "its key is a digest of the agent and the inputs",
+    "promotion": "its id is a counter",
+}
+"""Tables with an agent whose key does not name it, and why two agents never share a row of them."""
+KEYS_WITHOUT_AGENT = """
+select columns.table_name from information_schema.columns
+where columns.table_schema = 'public' and columns.column_name = 'agent' and not exists (
+    select from information_schema.table_constraints
+    join information_schema.key_column_usage using (constraint_schema, constraint_name)
+    where table_constraints.table_name = columns.table_name and constraint_type = 'PRIMARY KEY'
+        and key_column_usage.column_name = 'agent')
+"""
+
+
+def test_no_row_is_shared_by_two_agents(conn: Conn) -> None:
+    assert {row[0] for row in conn.execute(KEYS_WITHOUT_AGENT)} == set(ID_HOLDS_AGENT)
+
+
 def test_migrations_are_applied_once(tmp_path: Path, conn: Conn) -> None:
     """Two files, the second added later: each runs once, in order of its number."""
     conn.execute("delete from migration")

@@ -46,7 +46,7 @@ def test_strategies(conn: Conn) -> None:
     strategies.put(conn, scored, "desk", "2026-01-31")
     strategies.put(conn, dataclasses.replace(child, status="accepted"), "desk", "2026-01-31")
     best = dataclasses.replace(scored, status="accepted")
-    assert strategies.get(conn, "s-2") == best
+    assert strategies.get(conn, "desk", "s-2") == best
     assert strategies.accepted(conn, "desk") == best
     assert strategies.recent(conn, "desk") == [best, first]
     assert strategies.accepted(conn, "other") is None
@@ -54,6 +54,18 @@ def test_strategies(conn: Conn) -> None:
         strategies.put(conn, dataclasses.replace(child, source="pass"), "desk", "2026-01-31")
     with pytest.raises(RecordError, match="no text"):
         strategies.put(conn, strategy("s-3", source="x = '\0'"), "desk", "2026-01-31")
+
+
+def test_agents_judge_the_same_program_for_themselves(conn: Conn) -> None:
+    """What one agent rejects another accepts; each finds its own verdict, whoever wrote last."""
+    made = strategy("s-1")
+    for agent, verdict in (("desk", "rejected"), ("shop", "accepted"), ("desk", "rejected")):
+        strategies.put(conn, dataclasses.replace(made, status=verdict), agent, "2026-01-30")
+    accepted = dataclasses.replace(made, status="accepted")
+    assert strategies.accepted(conn, "desk") is None
+    assert strategies.accepted(conn, "shop") == accepted
+    assert strategies.get(conn, "desk", "s-1") == dataclasses.replace(made, status="rejected")
+    assert strategies.get(conn, "shop", "s-1") == accepted
 
 
 def test_bundles(conn: Conn) -> None:

@@ -22,10 +22,10 @@ def read_to(content: bytes, offset: int, now: datetime) -> LogFile:
 def test_grown_file_is_read_on(conn: Conn, now: datetime) -> None:
     """300 of 310 bytes consumed; the file grows to 400: reading goes on at 300."""
     content = bytes(range(256)) + b"x" * 54
-    assert log_files.resume(conn, "a.jsonl", io.BytesIO(content)) is None
+    assert log_files.resume(conn, "desk", "a.jsonl", io.BytesIO(content)) is None
     log_files.put(conn, read_to(content, 300, now))
     stream = io.BytesIO(content + b"y" * 90)
-    found = log_files.resume(conn, "a.jsonl", stream)
+    found = log_files.resume(conn, "desk", "a.jsonl", stream)
     assert found is not None
     assert (found.offset, found.num_lines) == (300, 3)
     assert stream.tell() == 0
@@ -43,8 +43,8 @@ def test_grown_file_is_read_on(conn: Conn, now: datetime) -> None:
 def test_other_content_is_read_from_the_start(conn: Conn, now: datetime, changed: bytes) -> None:
     content = b"a" * 9000 + b"b" * 1000
     log_files.put(conn, read_to(content, 10_000, now))
-    assert log_files.resume(conn, "a.jsonl", io.BytesIO(content)) is not None
-    assert log_files.resume(conn, "a.jsonl", io.BytesIO(changed)) is None
+    assert log_files.resume(conn, "desk", "a.jsonl", io.BytesIO(content)) is not None
+    assert log_files.resume(conn, "desk", "a.jsonl", io.BytesIO(changed)) is None
 
 
 def record(

@@ -232,11 +232,11 @@ def _dropped(conn: Conn, row: BundleRow) -> None:
 
 
 def _strategy(conn: Conn, row: BundleRow) -> None:
-    own = strategies.get(conn, row.strategy_id)
+    own = strategies.get(conn, session.agent(), row.strategy_id)
     if own is None:
         st.info(fmt.label(f"Strategy {row.strategy_id[:12]} is not in the store."))
         return
-    parent = strategies.get(conn, own.parent_id) if own.parent_id else None
+    parent = strategies.get(conn, session.agent(), own.parent_id) if own.parent_id else None
     left, right = st.columns([0.34, 0.66], gap="large")
     with left:
         pairs = [

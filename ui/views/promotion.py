@@ -265,7 +265,7 @@ def _lineage(conn: Conn, version: Version | None, summary: NightSummary | None) 
     strategy_id = summary.strategy_id if summary else None
     sizes = {row.id: row for row in bundles.recent(conn, session.agent(), 60)}
     row = sizes.get(bundle_id or "")
-    strategy = strategies.get(conn, strategy_id) if strategy_id else None
+    strategy = strategies.get(conn, session.agent(), strategy_id) if strategy_id else None
     tags = version.tags if version else {}
     data = fmt.UNKNOWN
     if row is not None:
