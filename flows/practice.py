@@ -168,7 +168,6 @@ def _play_round(
     version = f"practice-{rounds.done}"
     engine = policies.engine_for(r, policy, version)
     renderer = policies.renderer_of(r, policy)
-    lessons_rng = Random(f"{r.settings.seed}-{rounds.done}-lessons")
     admitted: list[Group] = []
     solved: list[Group] = []
     played: list[Group] = []
@@ -179,7 +178,7 @@ def _play_round(
         tasks = curriculum.select(fresh, wanted, rounds.success_rates, rng)
         if not tasks:
             break
-        entries = lessons_for(r, arena.revision, tasks, lessons_rng)
+        entries = recall(r, arena.revision, [task.instruction for task in tasks])
         memory = [memory_block(some, r.settings.memory.max_chars).text for some in entries]
         practice = Practice(
             policy_version=version,
@@ -200,17 +199,6 @@ def _play_round(
             elif all(item.outcome for item in trajectories):
                 solved.append(group)
     return Played(admitted, solved, _figures(played, admitted, engine))
-
-
-def lessons_for(
-    r: Resources, revision: int | None, tasks: Sequence[Task], rng: Random
-) -> list[list[MemoryEntry]]:
-    """What serving would recall for each task; a share of the tasks gets nothing (`memory.dropout`).
-
-    Imitation leaves lessons out of the same share, so the policy learns to follow a lesson and to do without one.
-    """
-    recalled = recall(r, revision, [task.instruction for task in tasks])
-    return [[] if rng.random() < r.settings.memory.dropout else entries for entries in recalled]
 
 
 def wave(missing: int, left: int, rounds: Rounds) -> int:

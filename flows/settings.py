@@ -103,7 +103,7 @@ class Memory(Section):
     recalled: int = Field(default=1, ge=0)
     """Lessons put into a prompt; 0 turns recall off."""
     dropout: float = Field(default=0.5, ge=0, le=1)
-    """Share of the prompts of imitation and practice that go without their lessons."""
+    """Share of imitation prompts that train without their lessons."""
     max_chars: int = 400
 
 

@@ -1,16 +1,13 @@
 """What one practice round gives to the learner, and how many tasks it rolls out together."""
 
-from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from components.records import Group, Message, Sample, Task, Trajectory, Turn
-from flows import practice
-from flows.practice import Played, Rounds, lessons_for, step_batches, wave
+from flows.practice import Played, Rounds, step_batches, wave
 from flows.settings import Rl
-from tests.store.records import entry
 
 PROMPT, ACTION = (1, 2, 3), (7, 8)
 
@@ -107,25 +104,3 @@ def test_a_wave_is_as_large_as_the_last_round_says_it_takes(
 ) -> None:
     curve = [] if flat is None else [{"zero_variance_rate": flat}]
     assert wave(missing, left, Rounds(curve=curve)) == expected
-
-
-@pytest.mark.parametrize(("dropout", "least", "most"), [(0, 400, 400), (1, 0, 0), (0.5, 160, 240)])
-def test_practice_goes_without_lessons_as_often_as_imitation(
-    monkeypatch: pytest.MonkeyPatch, dropout: float, least: int, most: int
-) -> None:
-    """Four standard deviations of 400 fair draws are 40; a round begun again drops the same."""
-    monkeypatch.setattr(
-        practice,
-        "recall",
-        lambda _r, _revision, texts: [[entry("e-1", text, "do it")] for text in texts],
-    )
-    tasks = [Task(f"t-{number}", f"words {number}", "toy", {}) for number in range(400)]
-    r: Any = SimpleNamespace(settings=SimpleNamespace(memory=SimpleNamespace(dropout=dropout)))
-    shown = lessons_for(r, 1, tasks, Random("round 1"))
-    assert least <= sum(map(bool, shown)) <= most
-    assert shown == lessons_for(r, 1, tasks, Random("round 1"))
-    assert all(
-        entries[0].cue == task.instruction
-        for task, entries in zip(tasks, shown, strict=True)
-        if entries
-    )
