@@ -1,7 +1,7 @@
 """Raw records: every record of every log as it stood there, once for each agent that reads it.
 
-The key is the agent and the digest that the reader computed over format, conversation and content, so delivering the same
-bytes again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and the record marked `altered`.
+The key is the agent and the digest that the reader computed over format, conversation and content, so delivering the
+same bytes again adds nothing. What PostgreSQL cannot hold is replaced (see `clean.py`) and the record marked `altered`.
 """
 
 import dataclasses
