@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from store import cases
 from store.cases import CaseFilter
@@ -76,6 +76,11 @@ def wait_for(url: str) -> None:
     raise AssertionError(f"the app did not start at {url}")
 
 
+def at_rest(page: Page) -> None:
+    """Wait for the app to have drawn all of a page: a key pressed while it still draws is meant for no button yet."""
+    page.locator('[data-testid="stApp"][data-test-script-state="notRunning"]').wait_for()
+
+
 def test_a_morning_in_the_browser(browser: Browser, address: str, desk: Desk) -> None:
     """Open the app, go to the failures (first click), dismiss the open case (second click), look at every page."""
     with desk.db.connect() as conn:
@@ -102,6 +107,7 @@ def test_a_morning_in_the_browser(browser: Browser, address: str, desk: Desk) ->
     assert review is not None
     assert review.verdict == "dismissed"
 
+    at_rest(page)
     page.keyboard.press("y")
     page.get_by_text("Tonight's data will keep this trajectory").or_(
         page.get_by_text("The data stays as it is")
@@ -110,6 +116,7 @@ def test_a_morning_in_the_browser(browser: Browser, address: str, desk: Desk) ->
     for title in TITLES:
         page.get_by_role("link", name=title).click()
         page.get_by_role("heading", name=title, level=1).wait_for()
+        at_rest(page)
         expect(page.get_by_test_id("stSpinner")).to_have_count(0)
         expect(page.get_by_test_id("stException")).to_have_count(0)
         width = page.evaluate("document.documentElement.scrollWidth")
