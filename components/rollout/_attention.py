@@ -4,7 +4,9 @@ One step runs tokens of several sequences, laid end to end as one row of N token
 sequence) and has a position in it. Its key and value are written in place; then every token attends to the positions
 of its own slot up to its own.
 
-    one new token of a sequence      all such tokens at once: two batched products over grouped heads
+    one new token of a sequence      all such tokens at once: two batched products over grouped heads; for the first
+                                     positions, where all these sequences hold the same tokens (a system prompt), two
+                                     products that read one sequence's keys and values for all of them
     several new tokens (a prompt)    two products per sequence, under a triangular mask
 
 Keys, values, scores and the softmax are float32 whatever the model computes in: on a CPU that is as fast as bfloat16
@@ -13,8 +15,11 @@ widths, so a short sequence touches few pages of a long slot.
 
 The block starts as zeros because a masked position still takes part as 0 x value, and 0 x NaN is NaN.
 
+Source: the products over what sequences share follow Hydragen, arXiv 2402.05099; here both halves of the scores go
+through one softmax instead of being joined afterwards.
+
 Shapes: L layer, S slot, K key-value head, G query heads per key-value head, D head width, C positions of a slot,
-N tokens of the step, W lanes of the batched products, T longest context among them.
+N tokens of the step, W lanes of the batched products, T longest context among them, P shared positions.
 """
 
 from dataclasses import dataclass
@@ -98,13 +103,20 @@ class Step:
     lane_B: Tensor
     """Lane of each single token."""
     mask_W11T: Tensor
+    num_shared: int
+    """First positions at which all single tokens' slots hold the same tokens and keys."""
+    shared_slot: int
+    """One of these slots."""
     prompts: tuple[_Prompt, ...]
     last_R: Tensor
     """Index of the last token of each run, in the order of the runs."""
 
 
-def plan(cache: KeyValueCache, runs: list[Run]) -> Step:
-    """Lay the runs end to end; every run has its own slot."""
+def plan(cache: KeyValueCache, runs: list[Run], num_shared: int = 0) -> Step:
+    """Lay the runs end to end; every run has its own slot.
+
+    `num_shared`: positions from the first on that all slots of single tokens have computed for the same tokens.
+    """
     device = cache.keys_LSKCD.device
     counts = torch.tensor([run.count for run in runs])
     starts = torch.cumsum(counts, 0) - counts
@@ -121,6 +133,8 @@ def plan(cache: KeyValueCache, runs: list[Run]) -> Step:
         lanes=lanes if isinstance(lanes, slice) else lanes.to(device),
         lane_B=lane_B.to(device),
         mask_W11T=mask.to(device),
+        num_shared=num_shared,
+        shared_slot=int(slots[single][0]) if num_shared else 0,
         prompts=tuple(
             _prompt(start, run, device)
             for start, run in zip(starts.tolist(), runs, strict=True)
@@ -193,10 +207,26 @@ def _attend_single(step: Step, query_BHD: Tensor, keys: Tensor, values: Tensor) 
     query_WHD = query_BHD.new_zeros(lanes, *query_BHD.shape[1:])
     query_WHD[step.lane_B] = query_BHD
     query_WKGD = query_WHD.view(lanes, heads, -1, query_BHD.shape[-1])
+    shared = step.num_shared
+    scores_WKGT = query_WKGD.new_empty(*query_WKGD.shape[:-1], context)
     # Keys first: with three queries a head, the product the other way round takes up to twice as long.
-    scores_WKGT = (keys_WKTD @ query_WKGD.transpose(-1, -2)).transpose(-1, -2).contiguous()
+    own = keys_WKTD[..., shared:, :] @ query_WKGD.transpose(-1, -2)
+    scores_WKGT[..., shared:] = own.transpose(-1, -2)
+    if shared:
+        keys_KDP = keys[step.shared_slot, :, :shared].transpose(-1, -2)
+        scores_WKGT[..., :shared] = _for_all_lanes(query_WKGD, keys_KDP)
     weights = torch.softmax(scores_WKGT.add_(step.mask_W11T), dim=-1)
-    return (weights @ values_WKTD).view(query_WHD.shape)[step.lane_B]
+    out_WKGD = weights[..., shared:] @ values_WKTD[..., shared:, :]
+    if shared:
+        out_WKGD += _for_all_lanes(weights[..., :shared], values[step.shared_slot, :, :shared])
+    return out_WKGD.reshape(query_WHD.shape)[step.lane_B]
+
+
+def _for_all_lanes(left_WKGX: Tensor, right_KXY: Tensor) -> Tensor:
+    """One product per key-value head, over all lanes and queries at once: [W, K, G, Y]."""
+    lanes, heads, grouped, _ = left_WKGX.shape
+    left = left_WKGX.transpose(0, 1).reshape(heads, lanes * grouped, -1)
+    return (left @ right_KXY).view(heads, lanes, grouped, -1).transpose(0, 1)
 
 
 def _attend_prompt(prompt: _Prompt, query_nHD: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -45,9 +45,9 @@ class SlotModel:
         self.cache = KeyValueCache(self.shape, _device(self._model))
 
     @torch.inference_mode()
-    def forward(self, runs: list[Run], tokens: list[int]) -> torch.Tensor:
-        """Logits after the last token of each run."""
-        step = plan(self.cache, runs)
+    def forward(self, runs: list[Run], tokens: list[int], num_shared: int = 0) -> torch.Tensor:
+        """Logits after the last token of each run; `num_shared` as in `plan`."""
+        step = plan(self.cache, runs, num_shared)
         config = self._model.config
         previous = config._attn_implementation
         config._attn_implementation = ATTENTION

@@ -20,6 +20,9 @@ import numpy as np
 WORTH_WAITING = 16
 """Tokens that must be saved for a prompt to wait a step for another one's prefix."""
 
+WORTH_SHARING = 32
+"""Tokens that sequences must have in common for their keys to be read once for all."""
+
 
 class Match(NamedTuple):
     slot: int
@@ -65,6 +68,16 @@ class Slots:
         held = np.minimum(shared, self._computed_S)
         best = int(held.argmax())
         return Match(best, int(held[best]), int(shared.max()))
+
+    def common(self, slots: Sequence[int]) -> int:
+        """Tokens from the first on that are the same in all these slots and computed; 0 where too few to matter."""
+        if len(slots) < 2:
+            return 0
+        tokens_BC = self._tokens_SC[slots]
+        differs_C = (tokens_BC != tokens_BC[0]).any(axis=0)
+        first = int(differs_C.argmax()) if differs_C.any() else len(differs_C)
+        count = min(first, int(self._computed_S[slots].min()))
+        return count if count >= WORTH_SHARING else 0
 
     def guest(self) -> int:
         """The idle slot that is least worth keeping."""

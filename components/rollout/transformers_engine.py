@@ -224,7 +224,8 @@ class TransformersEngine:
         if not runs:
             return
         tokens = [token for run in runs for token in self._slots.next_tokens(run.slot, run.count)]
-        logits_RV = self._model.forward(runs, tokens)
+        num_shared = self._slots.common([run.slot for run in runs if run.count == 1])
+        logits_RV = self._model.forward(runs, tokens, num_shared)
         self.stats.num_steps += 1
         for run in runs:
             self._slots.advance(run.slot, run.count)

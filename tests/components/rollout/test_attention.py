@@ -58,6 +58,52 @@ def test_every_token_attends_to_its_own_slot_up_to_itself(runs: list[Run]) -> No
         torch.testing.assert_close(cache.values_LSKCD[0, slot, :, position], value[0, :, token])
 
 
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param([Run(3, 6, 1), Run(4, 5, 1), Run(5, 11, 1)], id="neighbours"),
+        pytest.param([Run(1, 5, 1), Run(3, 8, 1), Run(4, 7, 1)], id="a gap between lanes"),
+        pytest.param([Run(0, 7, 1), Run(8, 9, 1)], id="far apart"),
+        pytest.param([Run(1, 7, 1), Run(2, 0, 4), Run(3, 5, 1)], id="beside a prompt"),
+    ],
+)
+@pytest.mark.parametrize("num_shared", [1, 4, 5])
+def test_positions_read_once_for_all_give_the_same_attention(
+    runs: list[Run], num_shared: int
+) -> None:
+    """Slots that hold the same five positions: what is read from one of them is what each would have read itself."""
+    cache = random_cache()
+    first = runs[0].slot
+    for run in runs:
+        if run.count == 1 and run.slot != first:
+            cache.copy(first, run.slot, 5)
+    count = sum(run.count for run in runs)
+    query = torch.randn(1, HEADS * GROUPS, count, WIDTH)
+    key, value = torch.randn(1, HEADS, count, WIDTH), torch.randn(1, HEADS, count, WIDTH)
+    own, shared = (
+        attend(layer(), query, key, value, None, nightshift_step=plan(cache, runs, num))[0]
+        for num in (0, num_shared)
+    )
+    torch.testing.assert_close(shared, own)
+
+
+def test_the_shared_positions_come_from_one_slot_alone() -> None:
+    """Zeros at the shared positions of all other slots change nothing: they are not read."""
+    cache = random_cache()
+    runs = [Run(2, 6, 1), Run(3, 7, 1), Run(4, 5, 1)]
+    query, key, value = (
+        torch.randn(1, 6, 3, WIDTH),
+        torch.randn(1, 2, 3, WIDTH),
+        torch.randn(1, 2, 3, WIDTH),
+    )
+    step = plan(cache, runs, num_shared=5)
+    before, _ = attend(layer(), query, key, value, None, nightshift_step=step)
+    cache.keys_LSKCD[:, 3:5, :, :5] = 0
+    cache.values_LSKCD[:, 3:5, :, :5] = 0
+    after, _ = attend(layer(), query, key, value, None, nightshift_step=step)
+    assert torch.equal(before, after)
+
+
 def test_last_points_at_the_end_of_each_run() -> None:
     step = plan(random_cache(), [Run(0, 5, 1), Run(2, 3, 4), Run(4, 2, 1)])
     assert step.last_R.tolist() == [0, 4, 5]

@@ -78,3 +78,26 @@ def test_a_slot_released_without_keeping_is_empty() -> None:
     filled(slots, 0, [1, 2], idle=False)
     slots.release(0, keep=False)
     assert slots.match([1, 2, 3]).count == 0
+
+
+def test_what_slots_have_in_common_is_computed_in_all_and_long_enough() -> None:
+    """40 equal tokens, of which slot 2 has computed 35; slot 3 differs at the 33rd, slot 4 at the 20th."""
+    slots = Slots(5, 64)
+    base = list(range(100, 140))
+    for slot, tokens in enumerate(
+        [[*base, 1], [*base, 2, 3], base, base[:32] + [9] * 8, base[:19] + [9] * 21]
+    ):
+        slots.occupy(slot, tokens, computed=35 if slot == 2 else len(tokens))
+    assert slots.common([0, 1]) == 40
+    assert slots.common([0, 2, 1]) == 35
+    assert slots.common([1, 3]) == 32
+    assert slots.common([0, 4]) == 0, "19 tokens are not worth it"
+    assert slots.common([0]) == 0
+    assert slots.common([]) == 0
+
+
+def test_equal_sequences_have_in_common_what_both_have_computed() -> None:
+    slots = Slots(2, 64)
+    slots.occupy(0, list(range(1, 51)), computed=49)
+    slots.occupy(1, list(range(1, 51)), computed=48)
+    assert slots.common([0, 1]) == 48

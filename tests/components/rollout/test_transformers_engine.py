@@ -19,6 +19,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MambaConfig, Mistral
 from components.errors import ConfigError, ModelCallError
 from components.plugins import make
 from components.protocols import Completion, Sampling
+from components.rollout._attention import Run
+from components.rollout._slot_model import SlotModel
 from components.rollout.transformers_engine import EngineSettings, TransformersEngine
 from tests.fakes import VOCABULARY, tiny_llama
 
@@ -201,6 +203,33 @@ def test_a_common_beginning_is_copied_between_tasks() -> None:
     asks = [([*system, *tail], Sampling(6, seed=1)) for tail in prompts(3, 10, seed=4)]
     drawn = together(model, asks)
     assert (model.stats.num_computed, model.stats.num_reused) == (60, 60)
+    for ask, each in zip(asks, drawn, strict=True):
+        expected = alone(engine(), *ask)
+        assert each.completion_ids == expected.completion_ids
+        assert close(each.logprobs, expected.logprobs)
+
+
+def test_what_running_sequences_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks with 40 of 45 tokens in common and lengths of 4, 6 and 8: read once while two or three of them run."""
+    model = engine()
+    seen: list[tuple[int, int]] = []
+    forward = SlotModel.forward
+
+    def spy(
+        self: SlotModel, runs: list[Run], tokens: list[int], num_shared: int = 0
+    ) -> torch.Tensor:
+        seen.append((sum(run.count == 1 for run in runs), num_shared))
+        return forward(self, runs, tokens, num_shared)
+
+    monkeypatch.setattr(SlotModel, "forward", spy)
+    system = prompts(1, 40)[0]
+    asks = [
+        ([*system, *tail], Sampling(4 + 2 * index, seed=3))
+        for index, tail in enumerate(prompts(3, 5, seed=5))
+    ]
+    drawn = together(model, asks)
+    assert [shared for singles, shared in seen if singles > 1] == [40] * 5
+    assert all(not shared for singles, shared in seen if singles < 2)
     for ask, each in zip(asks, drawn, strict=True):
         expected = alone(engine(), *ask)
         assert each.completion_ids == expected.completion_ids
