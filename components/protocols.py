@@ -150,7 +150,7 @@ class Curriculum(Protocol):
     def select(
         self, tasks: Sequence[Task], num: int, success_rates: dict[str, float], rng: Random
     ) -> list[Task]:
-        """The next tasks to practise. `success_rates`: what is known per task id, in [0, 1]."""
+        """The next tasks to practise. `success_rates`: what is known per task id, kind and skill, in [0, 1]."""
         ...
 
     def can_admit(self, group: Group) -> bool:

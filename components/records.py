@@ -304,6 +304,11 @@ class Task:
     solver_stats: dict[str, float] | None = None
     lineage: Lineage | None = None
 
+    @property
+    def kind(self) -> str:
+        """What its solution needs, as one name: tasks of one kind require the same skills."""
+        return " + ".join(self.required_skills)
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSolution:

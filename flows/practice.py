@@ -45,7 +45,7 @@ class Rounds:
     done: int = 0
     learner_step: int = 0
     success_rates: dict[str, float] = field(default_factory=dict)
-    """Task id or skill -> share of its rollouts that succeeded; for skills recent tasks weigh more."""
+    """Task id, kind or skill -> share of its rollouts that succeeded; for kinds and skills recent tasks weigh more."""
     curve: list[dict[str, float]] = field(default_factory=list)
     """What was seen in each round."""
     steps: list[dict[str, float]] = field(default_factory=list)
@@ -280,10 +280,10 @@ def _credited(r: Resources, groups: Sequence[Group]) -> list[Sample]:
 
 
 def _learn_rates(rates: dict[str, float], task: Task, success: float) -> None:
-    """Note a task's success, and move the rate of each of its skills half way to it."""
+    """Note a task's success, and move the rates of its kind and of each of its skills half way to it."""
     rates[task.id] = success
-    for skill in task.required_skills:
-        rates[skill] = (rates.get(skill, success) + success) / 2
+    for name in dict.fromkeys((task.kind, *task.required_skills)):
+        rates[name] = (rates.get(name, success) + success) / 2
 
 
 def _success_rate(trajectories: Sequence[Trajectory]) -> float:

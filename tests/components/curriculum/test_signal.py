@@ -18,16 +18,21 @@ def group(*rewards: float | None) -> Group:
     return Group(task("t"), trajectories, {"verified": rewards})
 
 
-def test_expected_rate_prefers_the_task_then_its_skills_then_the_prior() -> None:
-    """Skills 0.2 and 0.6 are known, `c` is not: mean (0.2 + 0.6) / 2 = 0.4."""
-    rates = {"t1": 0.9, "a": 0.2, "b": 0.6}
-    assert Signal().expected(task("t1", "a"), rates) == 0.9
+def test_expected_rate_prefers_task_and_kind_then_skills_then_the_prior() -> None:
+    """Task 0.9 with kind 0.5: 0.7. Without either, skills 0.2 and 0.6 are known, `c` is not: (0.2 + 0.6) / 2 = 0.4."""
+    rates = {"t1": 0.9, "a": 0.2, "b": 0.6, "b + c": 0.5, "b + d": 0.0}
+    assert Signal().expected(task("t1", "a", "b"), rates) == 0.9
+    assert Signal().expected(task("t1", "b", "c"), rates) == pytest.approx(0.7)
+    assert Signal().expected(task("t2", "b", "c"), rates) == 0.5
+    assert Signal().expected(task("t2", "b", "d"), rates) == 0.0, (
+        "a shared skill hides no hopeless kind"
+    )
     assert Signal().expected(task("t2", "a", "b", "c"), rates) == pytest.approx(0.4)
     assert Signal(prior=0.7).expected(task("t3", "c"), rates) == 0.7
 
 
 def test_uncertain_tasks_are_drawn_in_proportion_to_their_signal() -> None:
-    """One draw of two: weights p(1-p) + floor are 0.25 + 0.02 = 0.27 at p = 0.5 and 0 + 0.02 at p = 1.
+    """One draw of two, groups of two: 2 p (1-p) (1-p) + floor is 0.25 + 0.02 = 0.27 at p = 0.5 and 0 + 0.02 at p = 1.
 
     The uncertain one must come with probability 0.27 / 0.29 = 0.931; over 4,000 draws the standard deviation is
     sqrt(0.931 * 0.069 / 4000) = 0.004, so 0.915 to 0.947 holds with four of them.
@@ -35,16 +40,27 @@ def test_uncertain_tasks_are_drawn_in_proportion_to_their_signal() -> None:
     tasks = [task("sure", "known"), task("open", "half")]
     rates = {"known": 1.0, "half": 0.5}
     rng = Random(7)
-    first = Counter(Signal().select(tasks, 1, rates, rng)[0].id for _ in range(4_000))
+    first = Counter(Signal(group_size=2).select(tasks, 1, rates, rng)[0].id for _ in range(4_000))
     assert 0.915 < first["open"] / 4_000 < 0.947
 
 
-def test_unseen_skills_count_as_most_uncertain() -> None:
-    """Unseen: 0.27; at p = 0.05: 0.0475 + 0.02 = 0.0675. Expected share 0.27 / 0.3375 = 0.8, +- 0.026 (four deviations)."""
-    tasks = [task("hard", "known"), task("new", "unseen")]
+def test_of_two_kinds_that_teach_the_one_with_more_left_comes_oftener() -> None:
+    """Groups of 8: 0.9424 x 0.7 + 0.02 = 0.680 at p = 0.3 and 0.9424 x 0.3 + 0.02 = 0.303 at p = 0.7.
+
+    Of 4,000 draws 0.680 / 0.983 = 0.692, +- 0.029 with four deviations.
+    """
+    tasks = [task("hard", "some"), task("easy", "most")]
+    rng, rates = Random(11), {"some": 0.3, "most": 0.7}
+    first = Counter(Signal().select(tasks, 1, rates, rng)[0].id for _ in range(4_000))
+    assert 0.663 < first["hard"] / 4_000 < 0.721
+
+
+def test_an_unseen_kind_is_taken_to_teach() -> None:
+    """Unseen: (1 - 2/256) 0.5 + 0.02 = 0.516; at p = 0: 0.02. Expected share 0.963, +- 0.012 (four deviations)."""
+    tasks = [task("hopeless", "known"), task("new", "unseen")]
     rng = Random(3)
-    first = Counter(Signal().select(tasks, 1, {"known": 0.05}, rng)[0].id for _ in range(4_000))
-    assert 0.774 < first["new"] / 4_000 < 0.826
+    first = Counter(Signal().select(tasks, 1, {"known": 0.0}, rng)[0].id for _ in range(4_000))
+    assert 0.951 < first["new"] / 4_000 < 0.975
 
 
 def test_what_is_chosen_is_spread_over_kinds() -> None:
@@ -111,5 +127,7 @@ def test_more_scored_can_be_asked_for() -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ConfigError, match="floor > 0"):
         make("curriculum", "signal", {"floor": 0.0})
+    with pytest.raises(ConfigError, match="group_size >= 2"):
+        make("curriculum", "signal", {"group_size": 1})
     with pytest.raises(ConfigError, match="spread >= 0"):
         make("curriculum", "signal", {"spread": -1.0})
