@@ -134,9 +134,12 @@ def _in_world(
         part = chosen[: settings.memory_tasks]
         plans["challenger_without_memory"] = (trained["challenger"], part, [""] * len(part))
     played: dict[str, ArmRun] = {}
+    actor = None
     for name, (adapter, some, memory) in plans.items():
         deadline.check(f"evaluating {name}")
-        played[name] = _run_arm(r, night, name, adapter, Episodes(world, some, memory))
+        policy = policies.load(r, adapter)
+        actor = policies.actor_of(r, policy, policies.version_name(adapter), actor)
+        played[name] = _run_arm(r, night, name, actor, Episodes(world, some, memory))
     return Arms(
         {name: arm.scores for name, arm in played.items()},
         trained["champion"] or BASE,
@@ -155,19 +158,14 @@ class ArmRun(NamedTuple):
 
 
 def _run_arm(
-    r: Resources, night: str, name: str, adapter: str | None, episodes: Episodes
+    r: Resources, night: str, name: str, actor: policies.Actor, episodes: Episodes
 ) -> ArmRun:
     settings = r.settings.evaluation
-    policy = policies.load(r, adapter)
-    version = policies.version_name(adapter)
-    engine = policies.engine_for(r, policy, version)
     groups = roll_out(
         r,
-        engine,
-        policies.renderer_of(r, policy),
+        actor,
         episodes,
         Practice(
-            policy_version=version,
             group_size=settings.seeds,
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
@@ -184,7 +182,7 @@ def _run_arm(
     }
     part = r.settings.mining.miner
     cases = plugins.make("mining", part.name, part.options).mine(flat)
-    return ArmRun(scores, endings(flat, cases), policies.tokens_per_s(engine))
+    return ArmRun(scores, endings(flat, cases), policies.tokens_per_s(actor.engine))
 
 
 def _report(r: Resources, arms: Arms, trained: dict[str, Any]) -> Report:

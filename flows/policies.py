@@ -83,20 +83,40 @@ def renderer_of(r: Resources, policy: Any) -> Renderer:
     return cast("Renderer", ChatRenderer(policy.tokenizer, r.settings.model.call_format))
 
 
-def engine_for(r: Resources, policy: Any, version: str) -> Engine:
-    """An engine that samples from this policy; stop tokens are the renderer's."""
+def engine_for(r: Resources, policy: Any, version: str, earlier: Any = None) -> Engine:
+    """An engine that samples from this policy; stop tokens are the renderer's.
+
+    `earlier`: one that nobody needs any more; an engine in this process gives its memory, whose first touch is slow.
+    """
     settings = r.settings
     stop_ids = renderer_of(r, policy).stop_ids
     if settings.engine.name == "vllm":
         options = {"url": settings.engine.url, "stop_ids": stop_ids}
         return plugins.make("rollout", "vllm", options).connect(version)
     rollout = importlib.import_module(f"components.rollout.{settings.engine.name}")
+    if isinstance(earlier, rollout.TransformersEngine):
+        earlier.reset(version, policy.merged())
+        return earlier
     options = rollout.EngineSettings(
         num_slots=settings.engine.slots,
         slot_tokens=settings.model.max_context,
         stop_ids=stop_ids,
     )
     return rollout.TransformersEngine(policy.merged(), version, options)
+
+
+class Actor(NamedTuple):
+    """A policy as it plays."""
+
+    engine: Engine
+    renderer: Renderer
+    version: str
+
+
+def actor_of(r: Resources, policy: Any, version: str, earlier: Actor | None = None) -> Actor:
+    """The policy with an engine; `earlier`: one that does not play any more, whose engine is taken over."""
+    engine = engine_for(r, policy, version, earlier.engine if earlier else None)
+    return Actor(engine, renderer_of(r, policy), version)
 
 
 def tokens_per_s(engine: Any) -> float:

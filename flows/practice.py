@@ -71,9 +71,11 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
     learner = _learner(r, policy)
     rounds = _resume(r, folder, learner)
     curriculum = plugins.make("curriculum", section.curriculum.name, section.curriculum.options)
+    actor = None
     while rounds.done < section.steps:
         deadline.check(f"practice round {rounds.done + 1} of {section.steps}")
-        played = _play_round(r, policy, arena, curriculum, rounds)
+        actor = policies.actor_of(r, policy, f"practice-{rounds.done}", actor)
+        played = _play_round(r, actor, arena, curriculum, rounds)
         steps = [
             learner.update(batch, zero_variance_rate=played.figures["zero_variance_rate"])
             for batch in step_batches(r, played, arena.anchors, rounds.done)
@@ -160,14 +162,11 @@ class Played(NamedTuple):
 
 
 def _play_round(
-    r: Resources, policy: Any, arena: Arena, curriculum: Curriculum, rounds: Rounds
+    r: Resources, actor: policies.Actor, arena: Arena, curriculum: Curriculum, rounds: Rounds
 ) -> Played:
     """Groups with a learning signal, and what was seen on the way to them."""
     section = r.settings.train.rl
     rng = Random(f"{r.settings.seed}-{rounds.done}")
-    version = f"practice-{rounds.done}"
-    engine = policies.engine_for(r, policy, version)
-    renderer = policies.renderer_of(r, policy)
     admitted: list[Group] = []
     solved: list[Group] = []
     played: list[Group] = []
@@ -181,14 +180,13 @@ def _play_round(
         entries = recall(r, arena.revision, [task.instruction for task in tasks])
         memory = [memory_block(some, r.settings.memory.max_chars).text for some in entries]
         practice = Practice(
-            policy_version=version,
             group_size=section.group_size,
             temperature=section.temperature,
             max_tokens=section.max_tokens,
             seed=r.settings.seed + 1000 * (rounds.done + 1),
             what=f"practising, round {rounds.done + 1} of {section.steps}",
         )
-        rolled = roll_out(r, engine, renderer, Episodes(arena.world, tasks, memory), practice)
+        rolled = roll_out(r, actor, Episodes(arena.world, tasks, memory), practice)
         for task, some, trajectories in zip(tasks, entries, rolled, strict=True):
             rounds.uses += uses_of(some, trajectories)
             group = rewarded(r, task, trajectories)
@@ -198,7 +196,7 @@ def _play_round(
                 admitted.append(group)
             elif all(item.outcome for item in trajectories):
                 solved.append(group)
-    return Played(admitted, solved, _figures(played, admitted, engine))
+    return Played(admitted, solved, _figures(played, admitted, actor.engine))
 
 
 def wave(missing: int, left: int, rounds: Rounds) -> int:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from components import plugins
-from components.protocols import Engine, Renderer, World
+from components.protocols import World
 from components.records import Task, Trajectory
 from components.rollout.run_groups import Cast, RollOptions, roll
+from flows import policies
 from flows.resources import Resources
 
 
@@ -25,7 +26,6 @@ class Episodes(NamedTuple):
 class Practice:
     """How it is played."""
 
-    policy_version: str
     group_size: int
     temperature: float
     max_tokens: int
@@ -35,7 +35,7 @@ class Practice:
 
 
 def roll_out(
-    r: Resources, engine: Engine, renderer: Renderer, episodes: Episodes, practice: Practice
+    r: Resources, actor: policies.Actor, episodes: Episodes, practice: Practice
 ) -> list[list[Trajectory]]:
     """Trajectories by task, in the order of the tasks."""
     settings = r.settings
@@ -45,7 +45,7 @@ def roll_out(
         {"max_context_tokens": settings.model.max_context, **settings.harness.options},
     )
     options = RollOptions(
-        policy_version=practice.policy_version,
+        policy_version=actor.version,
         group_size=practice.group_size,
         max_tokens=practice.max_tokens,
         temperature=practice.temperature,
@@ -56,7 +56,7 @@ def roll_out(
             task.id: block for task, block in zip(episodes.tasks, episodes.memory, strict=True)
         },
     )
-    cast = Cast(harness, episodes.world, engine, renderer)
+    cast = Cast(harness, episodes.world, actor.engine, actor.renderer)
     total = len(episodes.tasks) * practice.group_size
     with r.progress(practice.what, total) as advance:
         return asyncio.run(

@@ -52,10 +52,17 @@ class KeyValueCache:
         self.keys_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), device)
         self.values_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), device)
 
-    def copy(self, source: int, target: int, count: int) -> None:
-        """Give `target` the first `count` positions of `source`."""
-        self.keys_LSKCD[:, target, :, :count] = self.keys_LSKCD[:, source, :, :count]
-        self.values_LSKCD[:, target, :, :count] = self.values_LSKCD[:, source, :, :count]
+    def copy(self, source: int, target: int, start: int, stop: int) -> None:
+        """Give `target` the positions from `start` to before `stop` of `source`."""
+        for block_LSKCD in (self.keys_LSKCD, self.values_LSKCD):
+            block_LSKCD[:, target, :, start:stop] = block_LSKCD[:, source, :, start:stop]
+
+    def swap(self, one: int, other: int, start: int, stop: int) -> None:
+        """Exchange the positions from `start` to before `stop` of two slots."""
+        for block_LSKCD in (self.keys_LSKCD, self.values_LSKCD):
+            held = block_LSKCD[:, one, :, start:stop].clone()
+            block_LSKCD[:, one, :, start:stop] = block_LSKCD[:, other, :, start:stop]
+            block_LSKCD[:, other, :, start:stop] = held
 
     def clear(self, slot: int) -> None:
         """Zero a slot, so that nothing non-finite is left behind."""
@@ -98,7 +105,7 @@ class Step:
     positions_N: Tensor
     single_B: Tensor
     """Which of the N tokens are alone in their run."""
-    lanes: slice | Tensor
+    lanes: slice
     """Slots that the batched products run over."""
     lane_B: Tensor
     """Lane of each single token."""
@@ -130,7 +137,7 @@ def plan(cache: KeyValueCache, runs: list[Run], num_shared: int = 0) -> Step:
         slots_N=torch.repeat_interleave(slots, counts).to(device),
         positions_N=(torch.repeat_interleave(first, counts) + within).to(device),
         single_B=starts[single].to(device),
-        lanes=lanes if isinstance(lanes, slice) else lanes.to(device),
+        lanes=lanes,
         lane_B=lane_B.to(device),
         mask_W11T=mask.to(device),
         num_shared=num_shared,
@@ -152,20 +159,17 @@ def _prompt(start: int, run: Run, device: torch.device) -> _Prompt:
     )
 
 
-def _lanes(slots_B: Tensor, contexts_B: Tensor) -> tuple[slice | Tensor, Tensor, Tensor]:
-    """Run over a range of slots in place where most of them are wanted, else over copies of the wanted ones."""
+def _lanes(slots_B: Tensor, contexts_B: Tensor) -> tuple[slice, Tensor, Tensor]:
+    """The range of slots that holds the wanted ones: read in place, a copy would cost more than a few idle lanes."""
     if len(slots_B) == 0:
         return slice(0, 0), slots_B, torch.zeros(0, 1, 1, 1)
     low, high = int(slots_B.min()), int(slots_B.max()) + 1
-    dense = high - low <= 2 * len(slots_B)
-    lanes = slice(low, high) if dense else slots_B
-    lane_B = slots_B - low if dense else torch.arange(len(slots_B))
     # A lane nobody asked for sees one position: an all-masked softmax would be NaN.
-    contexts_W = torch.ones(high - low if dense else len(slots_B), dtype=torch.long)
-    contexts_W[lane_B] = contexts_B
+    contexts_W = torch.ones(high - low, dtype=torch.long)
+    contexts_W[slots_B - low] = contexts_B
     hidden = torch.arange(int(contexts_W.max())) >= contexts_W[:, None]
     mask = torch.zeros(hidden.shape).masked_fill_(hidden, float("-inf"))
-    return lanes, lane_B, mask[:, None, None, :]
+    return slice(low, high), slots_B - low, mask[:, None, None, :]
 
 
 def attend(

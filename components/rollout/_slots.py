@@ -2,17 +2,17 @@
 
 A slot knows its tokens; the first `computed` of them have keys and values. A new prompt gets a slot in one of two ways:
 
-    at home   an idle slot's tokens are all a prefix of the prompt (the next turn of one conversation): go on there
-    guest     any other idle slot, the empty ones first, then the one unused for longest; the longest prefix that any
-              slot has computed (a shared system prompt, the other samples of one task) is copied into it
+    at home   the idle slot that holds most of the prompt and nothing else (the next turn of one conversation)
+    guest     any other idle slot, the empty ones first, then the one unused for longest
 
-At least one token of a prompt is always computed, because its logits are wanted. A prompt that shares more with tokens
-about to be computed than with computed ones is worth a wait of a step: `promised` says so.
+Where another slot has computed more of the prompt (a shared system prompt, the other samples of one task), what is
+missing is copied from there. At least one token of a prompt is always computed, because its logits are wanted. A prompt
+that shares more with tokens about to be computed than with computed ones is worth a wait of a step: `promised` says so.
 
 Shapes: S slot, C positions of a slot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +23,25 @@ WORTH_WAITING = 16
 WORTH_SHARING = 32
 """Tokens that sequences must have in common for their keys to be read once for all."""
 
+WORTH_MOVING = 8
+"""Idle slots between running ones that are worth closing the gaps."""
+
 
 class Match(NamedTuple):
     slot: int
-    count: int
-    """Tokens of the prompt that the slot has computed."""
+    """One that has computed most of the prompt."""
+    held_S: np.ndarray
+    """Tokens of the prompt that each slot has computed."""
     promised: int
     """Tokens of the prompt that some slot has computed or is about to."""
+
+    @property
+    def count(self) -> int:
+        return int(self.held_S[self.slot])
+
+    @property
+    def is_worth_waiting(self) -> bool:
+        return self.promised - self.count >= WORTH_WAITING
 
 
 class Slots:
@@ -40,10 +52,6 @@ class Slots:
         self._used_S = np.zeros(num_slots, dtype=np.int64)
         self._is_idle_S = np.ones(num_slots, dtype=bool)
         self._clock = 0
-
-    @property
-    def has_idle(self) -> bool:
-        return bool(self._is_idle_S.any())
 
     def pending(self, slot: int) -> int:
         """Tokens known and not yet computed."""
@@ -57,17 +65,16 @@ class Slots:
         return self._tokens_SC[slot, start : start + count].tolist()
 
     def home(self, prompt_ids: Sequence[int]) -> int | None:
-        """The idle slot whose tokens all begin the prompt, if no slot has computed more of it."""
+        """Of the idle slots whose tokens all begin the prompt, the one that holds most of it."""
         held = np.minimum(self._shared(prompt_ids), self._computed_S)
-        is_home = self._is_idle_S & (held == self._computed_S) & (held > 0) & (held == held.max())
-        return int(is_home.argmax()) if is_home.any() else None
+        is_home = self._is_idle_S & (held == self._computed_S) & (held > 0)
+        return int(np.where(is_home, held, -1).argmax()) if is_home.any() else None
 
     def match(self, prompt_ids: Sequence[int]) -> Match:
         """The slot that has computed most of the prompt."""
         shared = np.minimum(self._shared(prompt_ids), len(prompt_ids) - 1)
-        held = np.minimum(shared, self._computed_S)
-        best = int(held.argmax())
-        return Match(best, int(held[best]), int(shared.max()))
+        held_S = np.minimum(shared, self._computed_S)
+        return Match(int(held_S.argmax()), held_S, int(shared.max()))
 
     def common(self, slots: Sequence[int]) -> int:
         """Tokens from the first on that are the same in all these slots and computed; 0 where too few to matter."""
@@ -79,10 +86,40 @@ class Slots:
         count = min(first, int(self._computed_S[slots].min()))
         return count if count >= WORTH_SHARING else 0
 
-    def guest(self) -> int:
-        """The idle slot that is least worth keeping."""
+    def guest(self, reserved: Collection[int] = ()) -> int | None:
+        """The idle slot that is least worth keeping; None where all that are idle are reserved."""
+        is_free_S = self._is_idle_S.copy()
+        is_free_S[list(reserved)] = False
+        if not is_free_S.any():
+            return None
         age = np.where(self._computed_S > 0, self._used_S, -1)
-        return int(np.where(self._is_idle_S, age, np.iinfo(np.int64).max).argmin())
+        return int(np.where(is_free_S, age, np.iinfo(np.int64).max).argmin())
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Occupied and idle slots to exchange so that the occupied ones stand together; none where few idle between."""
+        busy = np.flatnonzero(~self._is_idle_S)
+        if not len(busy) or busy[-1] + 1 - len(busy) < WORTH_MOVING:
+            return []
+        far = busy[busy >= len(busy)]
+        near = np.flatnonzero(self._is_idle_S[: len(busy)])
+        return list(zip(far.tolist(), near.tolist(), strict=True))
+
+    def swap(self, one: int, other: int) -> tuple[int, int]:
+        """Exchange two slots; the range of computed positions in which they differ."""
+        pair, turned = [one, other], [other, one]
+        differs_C = self._tokens_SC[one] != self._tokens_SC[other]
+        stop = int(self._computed_S[pair].max())
+        start = int(differs_C.argmax()) if differs_C.any() else stop
+        start = min(start, int(self._computed_S[pair].min()))
+        for of_slot in (
+            self._tokens_SC,
+            self._known_S,
+            self._computed_S,
+            self._used_S,
+            self._is_idle_S,
+        ):
+            of_slot[pair] = of_slot[turned]
+        return start, stop
 
     def occupy(self, slot: int, prompt_ids: Sequence[int], computed: int) -> None:
         """Start a prompt whose first `computed` tokens the slot holds."""

@@ -2,7 +2,8 @@
 
 All calls of `sample` that are waiting run together, one forward pass per turn of the event loop:
 
-    admit      waiting prompts into idle slots, with the longest computed prefix found anywhere (`_slots.py`)
+    admit      waiting prompts into idle slots, with the longest computed prefix found anywhere, and close the gaps
+               between the slots that run (`_slots.py`)
     forward    one new token of every running sequence and the missing tokens of new prompts, end to end, through the
                library's own modules with attention over a cache written in place (`_attention.py`)
     draw       a token for every sequence whose tokens are all computed (`_sampler.py`)
@@ -35,7 +36,7 @@ from components.protocols import Completion, Sampling
 from components.rollout._attention import Run
 from components.rollout._sampler import Sampler, uniform
 from components.rollout._slot_model import SlotModel
-from components.rollout._slots import WORTH_WAITING, Slots
+from components.rollout._slots import Slots
 
 
 @plugin
@@ -64,7 +65,7 @@ class EngineSettings:
 
 @dataclass(slots=True)
 class EngineStats:
-    """Counters since the engine was made."""
+    """Counters since the engine was made or took another model."""
 
     num_computed: int = 0
     """Prompt tokens that went through the model."""
@@ -148,6 +149,7 @@ class TransformersEngine:
             )
         if model is not None:
             self._model.adopt(model)
+            self.stats = EngineStats()
         self.policy_version = policy_version or self.policy_version
         self._slots = self._empty_slots()
 
@@ -218,8 +220,8 @@ class TransformersEngine:
         self._waiting = [request for request in self._waiting if not request.answer.done()]
         for slot in [slot for slot, request in self._running.items() if request.answer.done()]:
             self._leave(slot)
-        self._admit_home()
-        self._admit_guests()
+        self._admit()
+        self._close_gaps()
         runs = self._runs()
         if not runs:
             return
@@ -238,31 +240,41 @@ class TransformersEngine:
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
-    def _admit_home(self) -> None:
+    def _admit(self) -> None:
         """Conversations first, so that no stranger takes the slot that holds their history."""
+        strangers: list[_Request] = []
+        reserved: set[int] = set()
         for request in tuple(self._waiting):
-            slot = self._slots.home(request.prompt_ids)
-            if slot is not None:
-                reused = min(self._slots.computed(slot), len(request.prompt_ids) - 1)
-                self._enter(request, slot, reused)
-
-    def _admit_guests(self) -> None:
-        for request in tuple(self._waiting):
-            if not self._slots.has_idle:
+            home = self._slots.home(request.prompt_ids)
+            if home is None or home in reserved:
+                strangers.append(request)
+            elif not self._enter(request, home):
+                reserved.add(home)
+        for request in strangers:
+            guest = self._slots.guest(reserved)
+            if guest is None:
                 return
-            match = self._slots.match(request.prompt_ids)
-            if match.promised - match.count >= WORTH_WAITING:
-                continue
-            slot = self._slots.guest()
-            if match.count and slot != match.slot:
-                self._model.cache.copy(match.slot, slot, match.count)
-            self._enter(request, slot, match.count)
+            self._enter(request, guest)
 
-    def _enter(self, request: _Request, slot: int, reused: int) -> None:
+    def _enter(self, request: _Request, slot: int) -> bool:
+        """Start in an idle slot with all that any slot has computed; False where waiting a step saves more."""
+        match = self._slots.match(request.prompt_ids)
+        if match.is_worth_waiting:
+            return False
+        kept = int(match.held_S[slot])
+        if kept < match.count:
+            self._model.cache.copy(match.slot, slot, kept, match.count)
         self._waiting.remove(request)
-        self._slots.occupy(slot, request.prompt_ids, reused)
+        self._slots.occupy(slot, request.prompt_ids, match.count)
         self._running[slot] = request
-        self.stats.num_reused += reused
+        self.stats.num_reused += match.count
+        return True
+
+    def _close_gaps(self) -> None:
+        """Bring running sequences together: attention reads every slot in their range. What idles is kept."""
+        for far, near in self._slots.gaps():
+            self._running[near] = self._running.pop(far)
+            self._model.cache.swap(far, near, *self._slots.swap(far, near))
 
     def _leave(self, slot: int, keep: bool = True) -> _Request:
         self._slots.release(slot, keep)

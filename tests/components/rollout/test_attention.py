@@ -76,7 +76,7 @@ def test_positions_read_once_for_all_give_the_same_attention(
     first = runs[0].slot
     for run in runs:
         if run.count == 1 and run.slot != first:
-            cache.copy(first, run.slot, 5)
+            cache.copy(first, run.slot, 0, 5)
     count = sum(run.count for run in runs)
     query = torch.randn(1, HEADS * GROUPS, count, WIDTH)
     key, value = torch.randn(1, HEADS, count, WIDTH), torch.randn(1, HEADS, count, WIDTH)
@@ -109,13 +109,24 @@ def test_last_points_at_the_end_of_each_run() -> None:
     assert step.last_R.tolist() == [0, 4, 5]
 
 
-def test_copy_moves_a_prefix_and_nothing_more() -> None:
+def test_copy_moves_a_range_and_nothing_more() -> None:
     cache = random_cache()
     before = cache.keys_LSKCD[:, 5].clone()
-    cache.copy(source=1, target=5, count=4)
-    assert torch.equal(cache.keys_LSKCD[:, 5, :, :4], cache.keys_LSKCD[:, 1, :, :4])
-    assert torch.equal(cache.keys_LSKCD[:, 5, :, 4:], before[:, :, 4:])
-    assert torch.equal(cache.values_LSKCD[:, 5, :, :4], cache.values_LSKCD[:, 1, :, :4])
+    cache.copy(source=1, target=5, start=2, stop=6)
+    assert torch.equal(cache.keys_LSKCD[:, 5, :, 2:6], cache.keys_LSKCD[:, 1, :, 2:6])
+    assert torch.equal(cache.keys_LSKCD[:, 5, :, :2], before[:, :, :2])
+    assert torch.equal(cache.keys_LSKCD[:, 5, :, 6:], before[:, :, 6:])
+    assert torch.equal(cache.values_LSKCD[:, 5, :, 2:6], cache.values_LSKCD[:, 1, :, 2:6])
+
+
+def test_swap_exchanges_a_range_and_nothing_more() -> None:
+    cache = random_cache()
+    before = cache.values_LSKCD.clone()
+    cache.swap(1, 5, start=2, stop=6)
+    assert torch.equal(cache.values_LSKCD[:, 5, :, 2:6], before[:, 1, :, 2:6])
+    assert torch.equal(cache.values_LSKCD[:, 1, :, 2:6], before[:, 5, :, 2:6])
+    for kept in (slice(0, 2), slice(6, None)):
+        assert torch.equal(cache.values_LSKCD[..., kept, :], before[..., kept, :])
 
 
 @pytest.mark.parametrize("variant", ["sliding_window", "softcap", "s_aux"])

@@ -25,15 +25,19 @@ def test_a_busy_slot_is_nobody_elses_home() -> None:
     slots = Slots(2, 10)
     filled(slots, 0, [1, 2, 3], idle=False)
     assert slots.home([1, 2, 3, 4]) is None
-    assert slots.match([1, 2, 3, 4])[:2] == (0, 3)
+    found = slots.match([1, 2, 3, 4])
+    assert (found.slot, found.count) == (0, 3)
 
 
-def test_a_short_home_gives_way_to_a_longer_prefix_elsewhere() -> None:
-    slots = Slots(2, 10)
+def test_of_two_homes_the_one_that_holds_more_is_taken() -> None:
+    slots = Slots(3, 10)
     filled(slots, 0, [1])
-    filled(slots, 1, [1, 2, 3, 9], idle=False)
-    assert slots.home([1, 2, 3, 4]) is None
-    assert slots.match([1, 2, 3, 4]).count == 3
+    filled(slots, 1, [1, 2])
+    filled(slots, 2, [1, 2, 3, 9], idle=False)
+    assert slots.home([1, 2, 3, 4]) == 1
+    found = slots.match([1, 2, 3, 4])
+    assert (found.slot, found.count) == (2, 3)
+    assert found.held_S.tolist() == [1, 2, 3], "token 3 is all that slot 1 lacks"
 
 
 def test_one_token_of_a_prompt_is_always_left_to_compute() -> None:
@@ -46,7 +50,15 @@ def test_tokens_on_their_way_are_promised_not_computed() -> None:
     slots = Slots(2, 10)
     slots.occupy(0, [1, 2, 3, 4], 0)
     slots.advance(0, 1)
-    assert slots.match([1, 2, 3, 5]) == (0, 1, 3)
+    found = slots.match([1, 2, 3, 5])
+    assert (found.slot, found.count, found.promised) == (0, 1, 3)
+
+
+def test_sixteen_tokens_on_their_way_are_worth_a_wait() -> None:
+    slots = Slots(2, 64)
+    slots.occupy(0, list(range(1, 41)), 20)
+    assert slots.match([*range(1, 37), 99]).is_worth_waiting, "36 promised, 20 computed"
+    assert not slots.match([*range(1, 36), 99]).is_worth_waiting
 
 
 def test_guests_get_empty_slots_first_then_the_longest_unused() -> None:
@@ -60,7 +72,13 @@ def test_guests_get_empty_slots_first_then_the_longest_unused() -> None:
     assert slots.guest() == 1
     filled(slots, 1, [5], idle=False)
     filled(slots, 2, [6], idle=False)
-    assert not slots.has_idle
+    assert slots.guest() is None
+
+
+def test_a_reserved_slot_takes_no_guest() -> None:
+    slots = Slots(2, 10)
+    assert slots.guest({0}) == 1
+    assert slots.guest({0, 1}) is None
 
 
 def test_what_was_sampled_last_is_not_remembered_as_computed() -> None:
@@ -101,3 +119,36 @@ def test_equal_sequences_have_in_common_what_both_have_computed() -> None:
     slots.occupy(0, list(range(1, 51)), computed=49)
     slots.occupy(1, list(range(1, 51)), computed=48)
     assert slots.common([0, 1]) == 48
+
+
+def test_gaps_are_closed_by_the_farthest_once_eight_slots_idle_between() -> None:
+    """Running: 0, 2 and 10, so 8 of the first 11 slots idle; with 0, 2 and 9 only 7 of 10 do."""
+    slots = Slots(12, 10)
+    for slot in (0, 2, 10):
+        filled(slots, slot, [slot], idle=False)
+    assert slots.gaps() == [(10, 1)]
+    slots.swap(10, 1)
+    assert slots.gaps() == []
+    other = Slots(12, 10)
+    for slot in (0, 2, 9):
+        filled(other, slot, [slot], idle=False)
+    assert other.gaps() == []
+    assert Slots(12, 10).gaps() == []
+
+
+def test_an_exchange_keeps_both_sequences_and_names_what_differs() -> None:
+    """Both begin with 1, 2; one has computed five tokens, the idle other three: positions 2 to 4 differ."""
+    slots = Slots(3, 10)
+    filled(slots, 2, [1, 2, 3, 4, 5], idle=False)
+    slots.append(2, 6)
+    filled(slots, 0, [1, 2, 9])
+    assert slots.swap(2, 0) == (2, 5)
+    assert (slots.pending(0), slots.next_tokens(0, 1), slots.computed(0)) == (1, [6], 5)
+    assert slots.home([1, 2, 9, 7]) == 2, "what idled is kept"
+    assert slots.guest() == 1
+
+
+def test_an_exchange_with_an_empty_slot_moves_everything_computed() -> None:
+    slots = Slots(2, 10)
+    filled(slots, 1, [0, 0, 3], idle=False)
+    assert slots.swap(1, 0) == (0, 3), "tokens of an empty slot are zeros, and none is computed"

@@ -236,6 +236,25 @@ def test_what_running_sequences_share_is_read_once(monkeypatch: pytest.MonkeyPat
         assert close(each.logprobs, expected.logprobs)
 
 
+def test_sequences_that_move_together_go_on_as_if_they_had_not() -> None:
+    """Twelve of different lengths: as the short ones end, the long ones move to the first slots."""
+    settings = EngineSettings(num_slots=12, slot_tokens=96, step_tokens=128)
+    model = engine(settings)
+    asks = [
+        (prompt, Sampling(30 if index in {0, 11} else 3 + index % 4, seed=index))
+        for index, prompt in enumerate(prompts(12, 20, seed=9))
+    ]
+    drawn = together(model, asks)
+    for ask, each in zip(asks, drawn, strict=True):
+        expected = alone(engine(settings), *ask)
+        assert each.completion_ids == expected.completion_ids
+        assert close(each.logprobs, expected.logprobs)
+    moved = asks[11][0]
+    computed = model.stats.num_computed
+    alone(model, [*moved, *drawn[11].completion_ids, 5], Sampling(1))
+    assert model.stats.num_computed == computed + 2, "the last sampled token and the new one"
+
+
 def test_two_continuations_of_one_conversation_both_find_it() -> None:
     model = engine()
     prompt = prompts(1, 30)[0]
