@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, dataclass_transform, get_type_hints
@@ -117,16 +117,24 @@ def _foreign(kind: str, name: str) -> type[Any]:
     return cls
 
 
-def make(kind: str, name: str, options: dict[str, Any] | None = None) -> Any:
+def make(
+    kind: str,
+    name: str,
+    options: dict[str, Any] | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> Any:
     """Build a plug-in from its name and its options, checking both.
+
+    `known`: what the caller's other settings already say; a plug-in that has such an option takes it as its default.
 
     Raises:
         UnknownPlugin: no such plug-in.
         ConfigError: an option that it does not have, or a value of another type.
     """
     cls = find(kind, name)
-    given = options or {}
     accepted = [field.name for field in dataclasses.fields(cls)]
+    given = {key: value for key, value in (known or {}).items() if key in accepted}
+    given |= options or {}
     for key in given:
         if key not in accepted:
             close = difflib.get_close_matches(key, accepted, n=1)

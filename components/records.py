@@ -305,9 +305,9 @@ class Task:
     lineage: Lineage | None = None
 
     @property
-    def kind(self) -> str:
-        """What its solution needs, as one name: tasks of one kind require the same skills."""
-        return " + ".join(self.required_skills)
+    def skill_set(self) -> str:
+        """All required skills as one name, `{a, b}`, which is no skill's own."""
+        return f"{{{', '.join(sorted(set(self.required_skills)))}}}"
 
 
 @dataclass(frozen=True, slots=True)

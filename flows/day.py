@@ -59,11 +59,9 @@ def day(settings: Settings, _arguments: argparse.Namespace) -> int:
             f"{champion.version}"
         )
         policy = policies.load(r, champion.adapter)
-        engine = policies.engine_for(r, policy, policies.version_name(champion.adapter))
-        renderer = policies.renderer_of(r, policy)
-        server = make_server(
-            engine, renderer, MODEL, _now, ServerOptions(max_context=settings.model.max_context)
-        )
+        actor = policies.actor_of(r, policy, policies.version_name(champion.adapter))
+        limits = ServerOptions(max_context=settings.model.max_context)
+        server = make_server(actor.engine, actor.renderer, MODEL, _now, limits)
         today = plan_day(r)
         served = asyncio.run(_serve(r, server, today))
         report(r, today, served)

@@ -137,8 +137,8 @@ def _in_world(
     actor = None
     for name, (adapter, some, memory) in plans.items():
         deadline.check(f"evaluating {name}")
-        policy = policies.load(r, adapter)
-        actor = policies.actor_of(r, policy, policies.version_name(adapter), actor)
+        version = policies.version_name(adapter)
+        actor = policies.actor_of(r, policies.load(r, adapter), version, actor)
         played[name] = _run_arm(r, night, name, actor, Episodes(world, some, memory))
     return Arms(
         {name: arm.scores for name, arm in played.items()},

@@ -1,5 +1,6 @@
 """Figures for MLflow: drawn without a display, one function per picture."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
@@ -12,7 +13,8 @@ def reward_curve(curve: Sequence[Mapping[str, float]]) -> Figure:
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     rounds = range(1, len(curve) + 1)
-    axes.plot(rounds, [each["success"] for each in curve], marker="o", label="success in practice")
+    success = [each.get("success", math.nan) for each in curve]
+    axes.plot(rounds, success, marker="o", label="success in practice")
     axes.plot(
         rounds,
         [each["zero_variance_rate"] for each in curve],

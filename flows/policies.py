@@ -83,10 +83,11 @@ def renderer_of(r: Resources, policy: Any) -> Renderer:
     return cast("Renderer", ChatRenderer(policy.tokenizer, r.settings.model.call_format))
 
 
-def engine_for(r: Resources, policy: Any, version: str, earlier: Any = None) -> Engine:
+def _engine(r: Resources, policy: Any, version: str, earlier: Any) -> Engine:
     """An engine that samples from this policy; stop tokens are the renderer's.
 
-    `earlier`: one that nobody needs any more; an engine in this process gives its memory, whose first touch is slow.
+    `earlier`: one of these settings that nobody needs any more; in this process it gives its memory, whose first touch
+    is slow.
     """
     settings = r.settings
     stop_ids = renderer_of(r, policy).stop_ids
@@ -115,7 +116,7 @@ class Actor(NamedTuple):
 
 def actor_of(r: Resources, policy: Any, version: str, earlier: Actor | None = None) -> Actor:
     """The policy with an engine; `earlier`: one that does not play any more, whose engine is taken over."""
-    engine = engine_for(r, policy, version, earlier.engine if earlier else None)
+    engine = _engine(r, policy, version, earlier.engine if earlier else None)
     return Actor(engine, renderer_of(r, policy), version)
 
 

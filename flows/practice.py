@@ -45,7 +45,7 @@ class Rounds:
     done: int = 0
     learner_step: int = 0
     success_rates: dict[str, float] = field(default_factory=dict)
-    """Task id, kind or skill -> share of its rollouts that succeeded; for kinds and skills recent tasks weigh more."""
+    """Task id, skill set or skill -> share of judged rollouts that succeeded; for sets and skills recent tasks weigh more."""
     curve: list[dict[str, float]] = field(default_factory=list)
     """What was seen in each round."""
     steps: list[dict[str, float]] = field(default_factory=list)
@@ -70,7 +70,8 @@ def practise(r: Resources, policy: Any, arena: Arena, folder: Path, deadline: De
     section = r.settings.train.rl
     learner = _learner(r, policy)
     rounds = _resume(r, folder, learner)
-    curriculum = plugins.make("curriculum", section.curriculum.name, section.curriculum.options)
+    part, known = section.curriculum, {"group_size": section.group_size}
+    curriculum = plugins.make("curriculum", part.name, part.options, known)
     actor = None
     while rounds.done < section.steps:
         deadline.check(f"practice round {rounds.done + 1} of {section.steps}")
@@ -128,6 +129,7 @@ def practise_anchors(
     for step in r.track(range(num), "imitating, the branch without RL"):
         deadline.check(f"imitating without RL, step {step + 1}")
         learner.update(anchor_batch(r, anchors, step))
+    heap.release()
 
 
 def _learner(r: Resources, policy: Any) -> Learner:
@@ -191,7 +193,7 @@ def _play_round(
             rounds.uses += uses_of(some, trajectories)
             group = rewarded(r, task, trajectories)
             played.append(group)
-            _learn_rates(rounds.success_rates, task, _success_rate(trajectories))
+            learn_rates(rounds.success_rates, task, _success_rate(trajectories))
             if curriculum.can_admit(group):
                 admitted.append(group)
             elif all(item.outcome for item in trajectories):
@@ -277,23 +279,27 @@ def _credited(r: Resources, groups: Sequence[Group]) -> list[Sample]:
     return credited
 
 
-def _learn_rates(rates: dict[str, float], task: Task, success: float) -> None:
-    """Note a task's success, and move the rates of its kind and of each of its skills half way to it."""
+def learn_rates(rates: dict[str, float], task: Task, success: float | None) -> None:
+    """Note a task's success, and move the rates of its skill set and of each skill half way to it; None teaches nothing."""
+    if success is None:
+        return
     rates[task.id] = success
-    for name in dict.fromkeys((task.kind, *task.required_skills)):
+    for name in dict.fromkeys((task.skill_set, *task.required_skills)):
         rates[name] = (rates.get(name, success) + success) / 2
 
 
-def _success_rate(trajectories: Sequence[Trajectory]) -> float:
+def _success_rate(trajectories: Sequence[Trajectory]) -> float | None:
+    """Share of the judged trajectories that succeeded; None where none was judged."""
     known = [float(item.outcome) for item in trajectories if item.outcome is not None]
-    return fmean(known) if known else 0.0
+    return fmean(known) if known else None
 
 
 def _figures(played: Sequence[Group], admitted: Sequence[Group], engine: Any) -> dict[str, float]:
     episodes = [item for group in played for item in group.trajectories_G]
     lengths = [len(turn.completion_ids or ()) for item in episodes for turn in item.turns]
+    success = _success_rate(episodes)
     return {
-        "success": _success_rate(episodes),
+        **({} if success is None else {"success": success}),
         "groups_played": float(len(played)),
         "groups_with_signal": float(len(admitted)),
         "zero_variance_rate": 1 - len(admitted) / len(played) if played else 0.0,

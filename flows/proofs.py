@@ -74,7 +74,7 @@ def _sampled_gaps(
     r: Resources, rows: Sequence[dict[str, Any]], policy: Any, version: str
 ) -> list[float]:
     """Engine against policy on tokens that the engine samples after the beginnings of the probe sequences."""
-    engine = policies.engine_for(r, policy, version)
+    engine = policies.actor_of(r, policy, version).engine
     sampling = Sampling(max_tokens=SAMPLED_TOKENS)
     longest = r.settings.model.max_context - SAMPLED_TOKENS
     gaps: list[float] = []

@@ -23,16 +23,17 @@ def measure(
     adapters = {"champion": trained["champion"], "challenger": trained["challenger"]}
     scores: dict[str, Scores] = {}
     rates: dict[str, float] = {}
+    actor = None
     for name, adapter in adapters.items():
         deadline.check(f"replaying held-out decisions with {name}")
-        policy = policies.load(r, adapter)
-        engine = policies.engine_for(r, policy, policies.version_name(adapter))
-        predictions = predict(r, engine, policies.renderer_of(r, policy), points)
+        version = policies.version_name(adapter)
+        actor = policies.actor_of(r, policies.load(r, adapter), version, actor)
+        predictions = predict(r, actor, points)
         scores[name] = {
             conversation: (_mean(row),)
             for conversation, row in match_scores(points, predictions).items()
         }
-        rates["sampled_tokens_per_s"] = policies.tokens_per_s(engine)
+        rates["sampled_tokens_per_s"] = policies.tokens_per_s(actor.engine)
     return Arms(scores, trained["champion"] or BASE, trained["challenger"], {}, rates, {})
 
 

@@ -42,7 +42,8 @@ def roll_out(
     harness = plugins.make(
         "harnesses",
         settings.harness.name,
-        {"max_context_tokens": settings.model.max_context, **settings.harness.options},
+        settings.harness.options,
+        {"max_context_tokens": settings.model.max_context},
     )
     options = RollOptions(
         policy_version=actor.version,

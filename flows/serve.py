@@ -95,10 +95,10 @@ def engine(settings: Settings, arguments: argparse.Namespace) -> int:
     with open_resources(settings) as r:
         champion = policies.ensure_champion(r)
         policy = policies.load(r, champion.adapter)
-        made = policies.engine_for(r, policy, policies.version_name(champion.adapter))
+        actor = policies.actor_of(r, policy, policies.version_name(champion.adapter))
         app = make_server(
-            made,
-            policies.renderer_of(r, policy),
+            actor.engine,
+            actor.renderer,
             MODEL,
             lambda: datetime.now(UTC),
             ServerOptions(max_context=settings.model.max_context),

@@ -301,8 +301,9 @@ def _rates(sft: dict[str, Any], rounds: Rounds) -> dict[str, float]:
 def _line(sft: dict[str, Any], rounds: Rounds) -> str:
     line = f"imitated {sft['samples']} examples in {sft['steps']} steps"
     if rounds.curve:
-        first, last = rounds.curve[0]["success"], rounds.curve[-1]["success"]
-        line += f"; practised {rounds.done} rounds, success {first:.0%} -> {last:.0%}"
+        line += f"; practised {rounds.done} rounds"
+        judged = [figures["success"] for figures in rounds.curve if "success" in figures]
+        line += f", success {judged[0]:.0%} -> {judged[-1]:.0%}" if judged else ", none judged"
     return line
 
 

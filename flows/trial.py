@@ -15,7 +15,7 @@ from components.errors import ModelCallError, RecordError
 from components.evaluation.replay import DecisionPoint, decision_points, match_scores
 from components.learner import heap
 from components.learner.learner import Learner, epochs
-from components.protocols import Engine, Renderer, Sampling
+from components.protocols import Sampling
 from components.records import Bundle, Message, Trajectory
 from flows import policies
 from flows.imitate import imitation_samples, learner_settings, tools_of
@@ -28,8 +28,7 @@ MAX_HELDOUT = 24
 def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> dict[str, float]:
     """Held-out conversation -> share of its decision points reproduced; empty when the bundle trains nothing."""
     policy = policies.load(r, None)
-    renderer = policies.renderer_of(r, policy)
-    samples = imitation_samples(r, bundle, renderer, None)
+    samples = imitation_samples(r, bundle, policies.renderer_of(r, policy), None)
     if not samples:
         return {}
     section = r.settings.train.sft
@@ -42,9 +41,8 @@ def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> d
     heap.release()
     chosen = list(heldout)[:MAX_HELDOUT]
     points = [point for trajectory in chosen for point in decision_points(trajectory)]
-    engine = policies.engine_for(r, policy, f"trial-{bundle.id[:12]}")
-    predictions = predict(r, engine, renderer, points)
-    scores = match_scores(points, predictions)
+    actor = policies.actor_of(r, policy, f"trial-{bundle.id[:12]}")
+    scores = match_scores(points, predict(r, actor, points))
     return {
         conversation: fmean(known)
         for conversation, row in scores.items()
@@ -53,7 +51,7 @@ def try_bundle(r: Resources, bundle: Bundle, heldout: Sequence[Trajectory]) -> d
 
 
 def predict(
-    r: Resources, engine: Engine, renderer: Renderer, points: Sequence[DecisionPoint]
+    r: Resources, actor: policies.Actor, points: Sequence[DecisionPoint]
 ) -> dict[str, Message]:
     """Decision point -> the action that the policy would take there, greedily.
 
@@ -69,12 +67,12 @@ def predict(
         async def one(point: DecisionPoint) -> Iterator[tuple[str, Message]]:
             async with turnstile:
                 try:
-                    prompt = renderer.prompt(point.context, tools)
-                    drawn = await engine.sample(prompt, sampling)
+                    prompt = actor.renderer.prompt(point.context, tools)
+                    drawn = await actor.engine.sample(prompt, sampling)
                 except (ModelCallError, RecordError) as error:
                     unseen.append(str(error))
                     return iter(())
-            return iter([(point.id, renderer.parse(drawn.completion_ids).message)])
+            return iter([(point.id, actor.renderer.parse(drawn.completion_ids).message)])
 
         return dict(chain.from_iterable(await asyncio.gather(*map(one, points))))
 

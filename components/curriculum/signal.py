@@ -5,7 +5,7 @@
     p    expected success rate: the mean of the task's own and of its kind's, as far as known; else the mean over those
          of its skills that are known; else `prior`
     G    rollouts of a group; the first factor is the chance that they differ in outcome, so that the group teaches
-    n    tasks of the same kind chosen already; a kind is a set of required skills
+    n    tasks of the same kind chosen already; tasks of one kind require the same set of skills
 
 Tasks are drawn one after the other in proportion to their weight; with a floor above zero nothing is ever excluded for
 good. The chance hardly depends on p between 0.2 and 0.8; the factor 1 - p prefers, of the kinds that teach, those where
@@ -35,7 +35,7 @@ class Signal:
     prior: float = 0.5
     """Success rate assumed where nothing is known, in [0, 1]."""
     group_size: int = 8
-    """Rollouts that a group is expected to have, at least 2."""
+    """Rollouts of a group, at least 2; practice gives its own."""
     floor: float = 0.02
     """Added to every signal, above 0; the largest signal of groups of 8 is 0.68, at p = 0.24."""
     spread: float = 1.0
@@ -63,18 +63,18 @@ class Signal:
     def select(
         self, tasks: Sequence[Task], num: int, success_rates: dict[str, float], rng: Random
     ) -> list[Task]:
-        """At most `num` distinct tasks. `success_rates`: per task id, kind or skill."""
+        """At most `num` distinct tasks. `success_rates`: per task id, skill set or skill."""
         distinct = list({task.id: task for task in tasks}.values())
         signals = [self._signal(self.expected(task, success_rates)) for task in distinct]
         taken: Counter[str] = Counter()
         chosen: list[Task] = []
         left = list(range(len(distinct)))
         while left and len(chosen) < num:
-            crowd = [1 + taken[distinct[i].kind] for i in left]
+            crowd = [1 + taken[distinct[i].skill_set] for i in left]
             weights = [signals[i] / n**self.spread for i, n in zip(left, crowd, strict=True)]
             (place,) = rng.choices(range(len(left)), weights)
             task = distinct[left.pop(place)]
-            taken[task.kind] += 1
+            taken[task.skill_set] += 1
             chosen.append(task)
         return chosen
 
@@ -84,7 +84,7 @@ class Signal:
 
     def expected(self, task: Task, success_rates: dict[str, float]) -> float:
         """The success rate to expect of a task."""
-        near = [success_rates[key] for key in (task.id, task.kind) if key in success_rates]
+        near = [success_rates[key] for key in (task.id, task.skill_set) if key in success_rates]
         far = [success_rates[skill] for skill in task.required_skills if skill in success_rates]
         known = near or far
         return sum(known) / len(known) if known else self.prior

@@ -20,21 +20,27 @@ class SlotModel:
     def __init__(self, model: PreTrainedModel, num_slots: int, slot_tokens: int) -> None:
         AttentionInterface.register(ATTENTION, attend)
         self._wanted = (num_slots, slot_tokens)
+        self._model = model.eval()
         self.shape = cache_shape(model.config.get_text_config(), *self._wanted)
         self.cache = KeyValueCache(self.shape, _device(model))
-        self.adopt(model)
+        self._probe()
 
     def adopt(self, model: PreTrainedModel) -> None:
         """Run this model from now on; one of the same shape takes over the cache's memory, whose first touch is slow.
 
         Raises:
-            ConfigError: the model's attention is of another kind.
+            ConfigError: the model's attention is of another kind; the one so far stays.
         """
+        before = self._model, self.shape, self.cache
         shape = cache_shape(model.config.get_text_config(), *self._wanted)
         if shape != self.shape:
             self.shape, self.cache = shape, KeyValueCache(shape, _device(model))
         self._model = model.eval()
-        self._probe()
+        try:
+            self._probe()
+        except ConfigError:
+            self._model, self.shape, self.cache = before
+            raise
 
     @property
     def vocabulary(self) -> int:

@@ -8,6 +8,8 @@ A slot knows its tokens; the first `computed` of them have keys and values. A ne
 Where another slot has computed more of the prompt (a shared system prompt, the other samples of one task), what is
 missing is copied from there. At least one token of a prompt is always computed, because its logits are wanted. A prompt
 that shares more with tokens about to be computed than with computed ones is worth a wait of a step: `promised` says so.
+Attention reads every slot from the first to the last that runs, so those that run are brought together (`compaction`)
+where many idle ones lie between them, and what they all begin with is read once (`shared_prefix`).
 
 Shapes: S slot, C positions of a slot.
 """
@@ -24,7 +26,7 @@ WORTH_SHARING = 32
 """Tokens that sequences must have in common for their keys to be read once for all."""
 
 WORTH_MOVING = 8
-"""Idle slots between running ones that are worth closing the gaps."""
+"""Idle slots between running ones that make it worth bringing these together."""
 
 
 class Match(NamedTuple):
@@ -76,7 +78,7 @@ class Slots:
         held_S = np.minimum(shared, self._computed_S)
         return Match(int(held_S.argmax()), held_S, int(shared.max()))
 
-    def common(self, slots: Sequence[int]) -> int:
+    def shared_prefix(self, slots: Sequence[int]) -> int:
         """Tokens from the first on that are the same in all these slots and computed; 0 where too few to matter."""
         if len(slots) < 2:
             return 0
@@ -95,14 +97,14 @@ class Slots:
         age = np.where(self._computed_S > 0, self._used_S, -1)
         return int(np.where(is_free_S, age, np.iinfo(np.int64).max).argmin())
 
-    def gaps(self) -> list[tuple[int, int]]:
-        """Occupied and idle slots to exchange so that the occupied ones stand together; none where few idle between."""
+    def compaction(self) -> list[tuple[int, int]]:
+        """Occupied and idle slots to exchange so that no idle one lies between occupied ones; none where few do."""
         busy = np.flatnonzero(~self._is_idle_S)
-        if not len(busy) or busy[-1] + 1 - len(busy) < WORTH_MOVING:
+        if not len(busy) or busy[-1] - busy[0] + 1 - len(busy) < WORTH_MOVING:
             return []
-        far = busy[busy >= len(busy)]
-        near = np.flatnonzero(self._is_idle_S[: len(busy)])
-        return list(zip(far.tolist(), near.tolist(), strict=True))
+        end = int(busy[0]) + len(busy)
+        near = np.flatnonzero(self._is_idle_S[:end])
+        return list(zip(busy[busy >= end].tolist(), near[near > busy[0]].tolist(), strict=True))
 
     def swap(self, one: int, other: int) -> tuple[int, int]:
         """Exchange two slots; the range of computed positions in which they differ."""

@@ -2,8 +2,8 @@
 
 All calls of `sample` that are waiting run together, one forward pass per turn of the event loop:
 
-    admit      waiting prompts into idle slots, with the longest computed prefix found anywhere, and close the gaps
-               between the slots that run (`_slots.py`)
+    admit      waiting prompts into idle slots, with the longest computed prefix found anywhere, and bring the slots
+               that run together (`_slots.py`)
     forward    one new token of every running sequence and the missing tokens of new prompts, end to end, through the
                library's own modules with attention over a cache written in place (`_attention.py`)
     draw       a token for every sequence whose tokens are all computed (`_sampler.py`)
@@ -72,6 +72,10 @@ class EngineStats:
     num_reused: int = 0
     """Prompt tokens whose keys and values were already there."""
     num_sampled: int = 0
+    num_shared: int = 0
+    """Positions, summed over steps, that were read once for all running sequences."""
+    num_moved: int = 0
+    """Running sequences that were moved to another slot."""
     num_steps: int = 0
     seconds: float = 0.0
     """Time spent in steps."""
@@ -139,7 +143,7 @@ class TransformersEngine:
 
         Raises:
             ModelCallError: requests are in flight.
-            ConfigError: the model cannot be sampled here.
+            ConfigError: the model cannot be sampled here; the engine goes on with the one it has.
         """
         if self._loop is not None and self._loop.is_closed():
             self._abandon()
@@ -147,11 +151,14 @@ class TransformersEngine:
             raise ModelCallError(
                 f"the engine cannot be reset while {busy} requests are in flight; await them first"
             )
+        self._slots = (
+            self._empty_slots()
+        )  # the probe of a model that is refused writes into the cache
         if model is not None:
             self._model.adopt(model)
+            self._slots = self._empty_slots()  # of the new model's shape
             self.stats = EngineStats()
         self.policy_version = policy_version or self.policy_version
-        self._slots = self._empty_slots()
 
     def _abandon(self) -> None:
         """Drop what another event loop left behind: it has nobody to answer to."""
@@ -221,14 +228,15 @@ class TransformersEngine:
         for slot in [slot for slot, request in self._running.items() if request.answer.done()]:
             self._leave(slot)
         self._admit()
-        self._close_gaps()
+        self._compact()
         runs = self._runs()
         if not runs:
             return
         tokens = [token for run in runs for token in self._slots.next_tokens(run.slot, run.count)]
-        num_shared = self._slots.common([run.slot for run in runs if run.count == 1])
+        num_shared = self._slots.shared_prefix([run.slot for run in runs if run.count == 1])
         logits_RV = self._model.forward(runs, tokens, num_shared)
         self.stats.num_steps += 1
+        self.stats.num_shared += num_shared
         for run in runs:
             self._slots.advance(run.slot, run.count)
             if not self._running[run.slot].completion_ids:
@@ -270,11 +278,12 @@ class TransformersEngine:
         self.stats.num_reused += match.count
         return True
 
-    def _close_gaps(self) -> None:
+    def _compact(self) -> None:
         """Bring running sequences together: attention reads every slot in their range. What idles is kept."""
-        for far, near in self._slots.gaps():
+        for far, near in self._slots.compaction():
             self._running[near] = self._running.pop(far)
             self._model.cache.swap(far, near, *self._slots.swap(far, near))
+            self.stats.num_moved += 1
 
     def _leave(self, slot: int, keep: bool = True) -> _Request:
         self._slots.release(slot, keep)

@@ -34,3 +34,10 @@ def test_a_source_goes_on_to_the_next_heading_or_empty_line(
     monkeypatch.setattr(plugins, "HOME", tmp_path)
     (found,) = plugins.describe("rewards")
     assert (found.name, found.summary, found.source) == ("thing", "What it does.", source)
+
+
+def test_what_the_caller_knows_goes_to_plug_ins_that_ask_for_it_and_options_win() -> None:
+    known = {"group_size": 4, "of_no_interest": True}
+    assert plugins.make("curriculum", "signal", {}, known).group_size == 4
+    assert plugins.make("curriculum", "signal", {"group_size": 6}, known).group_size == 6
+    assert plugins.make("rewards", "verified", None, known) == plugins.make("rewards", "verified")

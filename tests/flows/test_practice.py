@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from components.records import Group, Message, Sample, Task, Trajectory, Turn
-from flows.practice import Played, Rounds, step_batches, wave
+from flows.practice import Played, Rounds, learn_rates, step_batches, wave
 from flows.settings import Rl
 
 PROMPT, ACTION = (1, 2, 3), (7, 8)
@@ -104,3 +104,21 @@ def test_a_wave_is_as_large_as_the_last_round_says_it_takes(
 ) -> None:
     curve = [] if flat is None else [{"zero_variance_rate": flat}]
     assert wave(missing, left, Rounds(curve=curve)) == expected
+
+
+def test_a_tasks_success_moves_its_skill_set_and_its_skills_half_way() -> None:
+    """Of `b`: first 0.5, then half way to 0.0, which is 0.25. A set is the same in any order, and no skill's own name."""
+    rates: dict[str, float] = {}
+    learn_rates(rates, Task("t1", "words", "toy", {}, required_skills=("a", "b")), 0.5)
+    learn_rates(rates, Task("t2", "words", "toy", {}, required_skills=("b",)), 0.0)
+    learn_rates(rates, Task("t3", "words", "toy", {}, required_skills=("b", "a")), 1.0)
+    # `a`: 0.5, then 0.75. `b`: 0.5, 0.25, then 0.625. `{a, b}`: 0.5, then 0.75; `{b}`: 0.0 alone.
+    assert rates == {
+        "t1": 0.5, "t2": 0.0, "t3": 1.0, "a": 0.75, "b": 0.625, "{a, b}": 0.75, "{b}": 0.0,
+    }  # fmt: skip
+
+
+def test_what_nobody_judged_moves_no_rate() -> None:
+    rates: dict[str, float] = {}
+    learn_rates(rates, Task("t1", "words", "toy", {}, required_skills=("a",)), None)
+    assert rates == {}

@@ -20,7 +20,7 @@ def group(*rewards: float | None) -> Group:
 
 def test_expected_rate_prefers_task_and_kind_then_skills_then_the_prior() -> None:
     """Task 0.9 with kind 0.5: 0.7. Without either, skills 0.2 and 0.6 are known, `c` is not: (0.2 + 0.6) / 2 = 0.4."""
-    rates = {"t1": 0.9, "a": 0.2, "b": 0.6, "b + c": 0.5, "b + d": 0.0}
+    rates = {"t1": 0.9, "a": 0.2, "b": 0.6, "{b, c}": 0.5, "{b, d}": 0.0}
     assert Signal().expected(task("t1", "a", "b"), rates) == 0.9
     assert Signal().expected(task("t1", "b", "c"), rates) == pytest.approx(0.7)
     assert Signal().expected(task("t2", "b", "c"), rates) == 0.5

@@ -106,34 +106,42 @@ def test_what_slots_have_in_common_is_computed_in_all_and_long_enough() -> None:
         [[*base, 1], [*base, 2, 3], base, base[:32] + [9] * 8, base[:19] + [9] * 21]
     ):
         slots.occupy(slot, tokens, computed=35 if slot == 2 else len(tokens))
-    assert slots.common([0, 1]) == 40
-    assert slots.common([0, 2, 1]) == 35
-    assert slots.common([1, 3]) == 32
-    assert slots.common([0, 4]) == 0, "19 tokens are not worth it"
-    assert slots.common([0]) == 0
-    assert slots.common([]) == 0
+    assert slots.shared_prefix([0, 1]) == 40
+    assert slots.shared_prefix([0, 2, 1]) == 35
+    assert slots.shared_prefix([1, 3]) == 32
+    assert slots.shared_prefix([0, 4]) == 0, "19 tokens are not worth it"
+    assert slots.shared_prefix([0]) == 0
+    assert slots.shared_prefix([]) == 0
 
 
 def test_equal_sequences_have_in_common_what_both_have_computed() -> None:
     slots = Slots(2, 64)
     slots.occupy(0, list(range(1, 51)), computed=49)
     slots.occupy(1, list(range(1, 51)), computed=48)
-    assert slots.common([0, 1]) == 48
+    assert slots.shared_prefix([0, 1]) == 48
 
 
-def test_gaps_are_closed_by_the_farthest_once_eight_slots_idle_between() -> None:
-    """Running: 0, 2 and 10, so 8 of the first 11 slots idle; with 0, 2 and 9 only 7 of 10 do."""
-    slots = Slots(12, 10)
-    for slot in (0, 2, 10):
+def running(num_slots: int, *busy: int) -> Slots:
+    slots = Slots(num_slots, 10)
+    for slot in busy:
         filled(slots, slot, [slot], idle=False)
-    assert slots.gaps() == [(10, 1)]
+    return slots
+
+
+def test_running_slots_are_brought_together_once_eight_idle_between() -> None:
+    """Running: 0, 2 and 10, so 8 of the first 11 slots idle; with 0, 2 and 9 only 7 of 10 do."""
+    slots = running(12, 0, 2, 10)
+    assert slots.compaction() == [(10, 1)]
     slots.swap(10, 1)
-    assert slots.gaps() == []
-    other = Slots(12, 10)
-    for slot in (0, 2, 9):
-        filled(other, slot, [slot], idle=False)
-    assert other.gaps() == []
-    assert Slots(12, 10).gaps() == []
+    assert slots.compaction() == []
+    assert running(12, 0, 2, 9).compaction() == []
+    assert running(12).compaction() == []
+
+
+def test_idle_slots_outside_the_running_ones_cost_nothing_and_nobody_moves() -> None:
+    assert running(64, *range(32, 64)).compaction() == []
+    assert running(64, 40).compaction() == []
+    assert running(64, 5, 7, 15, 20).compaction() == [(15, 6), (20, 8)]
 
 
 def test_an_exchange_keeps_both_sequences_and_names_what_differs() -> None:

@@ -19,8 +19,6 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MambaConfig, Mistral
 from components.errors import ConfigError, ModelCallError
 from components.plugins import make
 from components.protocols import Completion, Sampling
-from components.rollout._attention import Run
-from components.rollout._slot_model import SlotModel
 from components.rollout.transformers_engine import EngineSettings, TransformersEngine
 from tests.fakes import VOCABULARY, tiny_llama
 
@@ -209,27 +207,17 @@ def test_a_common_beginning_is_copied_between_tasks() -> None:
         assert close(each.logprobs, expected.logprobs)
 
 
-def test_what_running_sequences_share_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks with 40 of 45 tokens in common and lengths of 4, 6 and 8: read once while two or three of them run."""
+def test_what_running_sequences_share_is_read_once() -> None:
+    """Tasks with 40 of 45 tokens in common and lengths of 4, 6 and 8: read once in the five steps in which two or three
+    of them run, which is from the second token to the sixth of the second."""
     model = engine()
-    seen: list[tuple[int, int]] = []
-    forward = SlotModel.forward
-
-    def spy(
-        self: SlotModel, runs: list[Run], tokens: list[int], num_shared: int = 0
-    ) -> torch.Tensor:
-        seen.append((sum(run.count == 1 for run in runs), num_shared))
-        return forward(self, runs, tokens, num_shared)
-
-    monkeypatch.setattr(SlotModel, "forward", spy)
     system = prompts(1, 40)[0]
     asks = [
         ([*system, *tail], Sampling(4 + 2 * index, seed=3))
         for index, tail in enumerate(prompts(3, 5, seed=5))
     ]
     drawn = together(model, asks)
-    assert [shared for singles, shared in seen if singles > 1] == [40] * 5
-    assert all(not shared for singles, shared in seen if singles < 2)
+    assert model.stats.num_shared == 5 * 40
     for ask, each in zip(asks, drawn, strict=True):
         expected = alone(engine(), *ask)
         assert each.completion_ids == expected.completion_ids
@@ -249,10 +237,86 @@ def test_sequences_that_move_together_go_on_as_if_they_had_not() -> None:
         expected = alone(engine(settings), *ask)
         assert each.completion_ids == expected.completion_ids
         assert close(each.logprobs, expected.logprobs)
-    moved = asks[11][0]
-    computed = model.stats.num_computed
-    alone(model, [*moved, *drawn[11].completion_ids, 5], Sampling(1))
-    assert model.stats.num_computed == computed + 2, "the last sampled token and the new one"
+    assert model.stats.num_moved > 0
+    for place in (1, 11):  # one that ended, into whose slot another moved, and one that moved
+        computed = model.stats.num_computed
+        longer = [*asks[place][0], *drawn[place].completion_ids, 5]
+        found = alone(model, longer, Sampling(4, seed=6))
+        assert model.stats.num_computed == computed + 2, "the last sampled token and the new one"
+        assert close(found.logprobs, alone(engine(settings), longer, Sampling(4, seed=6)).logprobs)
+
+
+def test_a_slot_that_holds_a_part_of_the_beginning_copies_the_rest() -> None:
+    """Both slots hold strangers that begin alike; each next task keeps 40 tokens of its slot or gets what it lacks."""
+    settings = EngineSettings(num_slots=2, slot_tokens=96)
+    model = engine(settings)
+    start, tails = prompts(1, 40)[0], prompts(6, 8, seed=2)
+    asks = [
+        ([*start[: 20 + 4 * index], *tail], Sampling(5, seed=index))
+        for index, tail in enumerate(tails)
+    ]
+    for ask in (*asks, *asks[::-1], (start, Sampling(5, seed=9))):
+        found, expected = alone(model, *ask), alone(engine(settings), *ask)
+        assert found.completion_ids == expected.completion_ids
+        assert close(found.logprobs, expected.logprobs)
+
+
+def test_conversations_that_wait_for_each_other_keep_their_slots_from_strangers() -> None:
+    """Two idle slots with one history go on with the same 20 tokens and other ends: one computes them, the other waits,
+    and a stranger that comes with them takes the empty slot."""
+    settings = EngineSettings(num_slots=3, slot_tokens=96)
+    model = engine(settings)
+    history, same = prompts(2, 20)
+    first = together(model, [(history, Sampling(2, seed=1)), (history, Sampling(2, seed=1))])
+    assert first[0].completion_ids == first[1].completion_ids
+    longer = [*history, *first[0].completion_ids, *same]
+    asks = [
+        ([*longer, 7], Sampling(4, seed=2)),
+        ([*longer, 8], Sampling(4, seed=3)),
+        (prompts(1, 15, seed=4)[0], Sampling(4, seed=4)),
+    ]
+    before = model.stats.num_computed
+    for ask, found in zip(asks, together(model, asks), strict=True):
+        expected = alone(engine(settings), *ask)
+        assert found.completion_ids == expected.completion_ids
+        assert close(found.logprobs, expected.logprobs)
+    # One of the two computes the last sampled token, 20 that are the same, and its end; the other its end alone.
+    assert model.stats.num_computed - before == (1 + 20 + 1) + 1 + 15
+
+
+def test_many_conversations_of_every_length_go_on_as_in_an_engine_of_their_own() -> None:
+    """40 conversations of up to three turns over 24 slots, which begin alike in part; every fifth is broken off."""
+    settings = EngineSettings(num_slots=24, slot_tokens=160, step_tokens=48)
+    model = engine(settings)
+    rng = Random(5)
+    start = prompts(1, 40)[0]
+    drawn: list[tuple[Ask, Completion]] = []
+
+    async def converse(number: int) -> None:
+        history = [*start[: rng.choice([0, 10, 33, 40])], *prompts(1, 1 + number % 9, number)[0]]
+        for turn in range(1 + number % 3):
+            length = 25 if number % 9 == 0 else rng.randrange(1, 14)
+            ask = (tuple(history), Sampling(length, seed=100 * number + turn))
+            drawn.append((ask, await model.sample(*ask)))
+            history += [*drawn[-1][1].completion_ids, *prompts(1, 1 + turn, number + turn)[0]]
+
+    async def main() -> None:
+        tasks = [asyncio.ensure_future(converse(number)) for number in range(40)]
+        for number in range(len(tasks)):
+            await asyncio.sleep(0)
+            if number % 5 == 4:
+                tasks[rng.randrange(number)].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert len(drawn) > 40
+    assert model.stats.num_moved > 0
+    assert model.stats.num_shared > 0
+    assert model.stats.num_reused > 0
+    for ask, found in drawn:
+        expected = alone(engine(settings), *ask)
+        assert found.completion_ids == expected.completion_ids
+        assert close(found.logprobs, expected.logprobs)
 
 
 def test_two_continuations_of_one_conversation_both_find_it() -> None:
@@ -321,6 +385,7 @@ def test_reset_takes_another_model_of_any_shape() -> None:
     alone(running, [1, 2, 3], Sampling(4))
     running.reset("v2", other)
     assert running.context_tokens == 32
+    assert running.stats.num_sampled == 0
     drawn = alone(running, [1, 2, 3, 4], Sampling(8, seed=1))
     assert close(drawn.logprobs, full_logprobs(other, [1, 2, 3, 4], drawn.completion_ids))
     with pytest.raises(ModelCallError, match="expected 0 to 39"):
@@ -544,8 +609,13 @@ def test_a_layer_that_keeps_its_state_elsewhere_is_named() -> None:
     model.model.layers[1].self_attn = Forgetful()
     with pytest.raises(ConfigError, match=r"does not attend in layers \[1\]"):
         TransformersEngine(model, "v1", SMALL)
+    running, prompt = engine(), prompts(1)[0]
+    alone(running, prompt, Sampling(4))
     with pytest.raises(ConfigError, match=r"does not attend in layers \[1\]"):
-        engine().reset("v2", model)
+        running.reset("v2", model)
+    found = alone(running, prompt, Sampling(4, seed=2))
+    assert found.policy_version == "v1"
+    assert close(found.logprobs, alone(engine(), prompt, Sampling(4, seed=2)).logprobs)
 
 
 def test_settings_are_checked_and_found_by_name() -> None:
