@@ -94,16 +94,20 @@ def _engine(r: Resources, policy: Any, version: str, earlier: Any) -> Engine:
     if settings.engine.name == "vllm":
         options = {"url": settings.engine.url, "stop_ids": stop_ids}
         return plugins.make("rollout", "vllm", options).connect(version)
+    from components.rollout.packed import pack_linears
+
     rollout = importlib.import_module(f"components.rollout.{settings.engine.name}")
+    model = policy.merged()
+    pack_linears(model)
     if isinstance(earlier, rollout.TransformersEngine):
-        earlier.reset(version, policy.merged())
+        earlier.reset(version, model)
         return earlier
     options = rollout.EngineSettings(
         num_slots=settings.engine.slots,
         slot_tokens=settings.model.max_context,
         stop_ids=stop_ids,
     )
-    return rollout.TransformersEngine(policy.merged(), version, options)
+    return rollout.TransformersEngine(model, version, options)
 
 
 class Actor(NamedTuple):

@@ -4,22 +4,22 @@ One step runs tokens of several sequences, laid end to end as one row of N token
 sequence) and has a position in it. Its key and value are written in place; then every token attends to the positions
 of its own slot up to its own.
 
-    one new token of a sequence      all such tokens at once: two batched products over grouped heads; for the first
-                                     positions, where all these sequences hold the same tokens (a system prompt), two
-                                     products that read one sequence's keys and values for all of them
-    several new tokens (a prompt)    two products per sequence, under a triangular mask
+    one new token of a sequence      all such tokens at once; the first positions, where all these sequences hold the
+                                     same tokens (a system prompt), are read from one of them, and both parts joined
+    several new tokens (a prompt)    one sequence at a time, under a triangular mask
 
-Keys, values, scores and the softmax are float32 whatever the model computes in: on a CPU that is as fast as bfloat16
-here, and rounded scores would be most of the difference between a sampler and its trainer. Positions come before head
-widths, so a short sequence touches few pages of a long slot.
+Keys and values are kept in the dtype of the model; scores and sums are float32 inside the library's kernel. Positions
+come before head widths, so a short sequence touches few pages of a long slot.
+
+    joined    o = o_shared + sigmoid(z_own - z_shared) (o_own - o_shared),   z the log of the sum of exponentials
 
 The block starts as zeros because a masked position still takes part as 0 x value, and 0 x NaN is NaN.
 
-Source: the products over what sequences share follow Hydragen, arXiv 2402.05099; here both halves of the scores go
-through one softmax instead of being joined afterwards.
+Source: reading once what sequences share follows Hydragen, arXiv 2402.05099, section 3.
 
 Shapes: L layer, S slot, K key-value head, G query heads per key-value head, D head width, C positions of a slot,
-N tokens of the step, W lanes of the batched products, T longest context among them, P shared positions.
+N tokens of the step, W lanes of the batched call, T positions of the longest context among them, n tokens of a prompt,
+B batch, Q queries.
 """
 
 from dataclasses import dataclass
@@ -42,6 +42,7 @@ class CacheShape:
     num_heads: int
     head_width: int
     slot_tokens: int
+    dtype: torch.dtype
 
 
 class KeyValueCache:
@@ -49,8 +50,10 @@ class KeyValueCache:
 
     def __init__(self, shape: CacheShape, device: torch.device) -> None:
         lead = (shape.num_layers, shape.num_slots, shape.num_heads)
-        self.keys_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), device)
-        self.values_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), device)
+        self.keys_LSKCD = _zeros((*lead, shape.slot_tokens, shape.head_width), shape.dtype, device)
+        self.values_LSKCD = _zeros(
+            (*lead, shape.slot_tokens, shape.head_width), shape.dtype, device
+        )
 
     def copy(self, source: int, target: int, start: int, stop: int) -> None:
         """Give `target` the positions from `start` to before `stop` of `source`."""
@@ -70,9 +73,10 @@ class KeyValueCache:
         self.values_LSKCD[:, slot] = 0
 
 
-def _zeros(shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     # torch.zeros writes every page; numpy takes pages that the system zeroes on first touch.
-    return torch.from_numpy(np.zeros(shape, dtype=np.float32)).to(device)
+    pages = np.zeros((*shape[:-1], shape[-1] * dtype.itemsize), dtype=np.uint8)
+    return torch.from_numpy(pages).view(dtype).to(device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,11 @@ class Step:
     single_B: Tensor
     """Which of the N tokens are alone in their run."""
     lanes: slice
-    """Slots that the batched products run over."""
+    """Slots that the batched call runs over."""
     lane_B: Tensor
     """Lane of each single token."""
     mask_W11T: Tensor
+    """Over the positions after the shared ones."""
     num_shared: int
     """First positions at which all single tokens' slots hold the same tokens and keys."""
     shared_slot: int
@@ -130,7 +135,7 @@ def plan(cache: KeyValueCache, runs: list[Run], num_shared: int = 0) -> Step:
     slots = torch.tensor([run.slot for run in runs])
     first = torch.tensor([run.position for run in runs])
     single = counts == 1
-    lanes, lane_B, mask = _lanes(slots[single], first[single] + 1)
+    lanes, lane_B, mask = _lanes(slots[single], first[single] + 1 - num_shared)
     within = torch.arange(int(counts.sum())) - torch.repeat_interleave(starts, counts)
     return Step(
         cache=cache,
@@ -139,11 +144,11 @@ def plan(cache: KeyValueCache, runs: list[Run], num_shared: int = 0) -> Step:
         single_B=starts[single].to(device),
         lanes=lanes,
         lane_B=lane_B.to(device),
-        mask_W11T=mask.to(device),
+        mask_W11T=mask.to(device, cache.keys_LSKCD.dtype),
         num_shared=num_shared,
         shared_slot=int(slots[single][0]) if num_shared else 0,
         prompts=tuple(
-            _prompt(start, run, device)
+            _prompt(start, run, cache.keys_LSKCD)
             for start, run in zip(starts.tolist(), runs, strict=True)
             if run.count > 1
         ),
@@ -151,16 +156,17 @@ def plan(cache: KeyValueCache, runs: list[Run], num_shared: int = 0) -> Step:
     )
 
 
-def _prompt(start: int, run: Run, device: torch.device) -> _Prompt:
+def _prompt(start: int, run: Run, like: Tensor) -> _Prompt:
     context = run.position + run.count
-    mask = torch.full((run.count, context), float("-inf"), device=device)
-    return _Prompt(
-        start, start + run.count, run.slot, context, mask.triu_(diagonal=run.position + 1)
-    )
+    mask = like.new_full((run.count, context), float("-inf")).triu_(diagonal=run.position + 1)
+    return _Prompt(start, start + run.count, run.slot, context, mask)
 
 
 def _lanes(slots_B: Tensor, contexts_B: Tensor) -> tuple[slice, Tensor, Tensor]:
-    """The range of slots that holds the wanted ones: read in place, a copy would cost more than a few idle lanes."""
+    """The range of slots that holds the wanted ones: read in place, a copy would cost more than a few idle lanes.
+
+    `contexts_B`: positions that each attends to, without the shared ones.
+    """
     if len(slots_B) == 0:
         return slice(0, 0), slots_B, torch.zeros(0, 1, 1, 1)
     low, high = int(slots_B.min()), int(slots_B.max()) + 1
@@ -189,60 +195,83 @@ def attend(
     step = nightshift_step
     layer = getattr(module, "layer_idx")  # noqa: B009  (nn.Module types unknown attributes as Module)
     keys, values = step.cache.keys_LSKCD[layer], step.cache.values_LSKCD[layer]
-    keys[step.slots_N, :, step.positions_N] = key[0].transpose(0, 1).float()
-    values[step.slots_N, :, step.positions_N] = value[0].transpose(0, 1).float()
+    dtype = keys.dtype
+    keys[step.slots_N, :, step.positions_N] = key[0].transpose(0, 1).to(dtype)
+    values[step.slots_N, :, step.positions_N] = value[0].transpose(0, 1).to(dtype)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    query_NHD = query[0].transpose(0, 1).float() * scale
+    query_NHD = query[0].transpose(0, 1).to(dtype)
     out_NHD = torch.empty_like(query_NHD)
     if len(step.single_B):
-        out_NHD[step.single_B] = _attend_single(step, query_NHD[step.single_B], keys, values)
+        out_NHD[step.single_B] = _attend_single(step, query_NHD[step.single_B], keys, values, scale)
     for prompt in step.prompts:
         out_NHD[prompt.start : prompt.stop] = _attend_prompt(
-            prompt, query_NHD[prompt.start : prompt.stop], keys, values
+            prompt, query_NHD[prompt.start : prompt.stop], keys, values, scale
         )
     return out_NHD.to(query.dtype)[None], None
 
 
-def _attend_single(step: Step, query_BHD: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    context = step.mask_W11T.shape[-1]
-    keys_WKTD = keys[step.lanes][..., :context, :]
-    values_WKTD = values[step.lanes][..., :context, :]
+def _attend_single(
+    step: Step, query_BHD: Tensor, keys: Tensor, values: Tensor, scale: float
+) -> Tensor:
+    shared = step.num_shared
+    own = slice(shared, shared + step.mask_W11T.shape[-1])
+    keys_WKTD, values_WKTD = keys[step.lanes, :, own], values[step.lanes, :, own]
     lanes, heads = keys_WKTD.shape[:2]
     query_WHD = query_BHD.new_zeros(lanes, *query_BHD.shape[1:])
     query_WHD[step.lane_B] = query_BHD
     query_WKGD = query_WHD.view(lanes, heads, -1, query_BHD.shape[-1])
-    shared = step.num_shared
-    scores_WKGT = query_WKGD.new_empty(*query_WKGD.shape[:-1], context)
-    # Keys first: with three queries a head, the product the other way round takes up to twice as long.
-    own = keys_WKTD[..., shared:, :] @ query_WKGD.transpose(-1, -2)
-    scores_WKGT[..., shared:] = own.transpose(-1, -2)
+    out_WKGD, z_WKG = _attention(query_WKGD, keys_WKTD, values_WKTD, scale, step.mask_W11T)
     if shared:
-        keys_KDP = keys[step.shared_slot, :, :shared].transpose(-1, -2)
-        scores_WKGT[..., :shared] = _for_all_lanes(query_WKGD, keys_KDP)
-    weights = torch.softmax(scores_WKGT.add_(step.mask_W11T), dim=-1)
-    out_WKGD = weights[..., shared:] @ values_WKTD[..., shared:, :]
-    if shared:
-        out_WKGD += _for_all_lanes(weights[..., :shared], values[step.shared_slot, :, :shared])
-    return out_WKGD.reshape(query_WHD.shape)[step.lane_B]
+        query_KXD = query_WKGD.transpose(0, 1).flatten(1, 2)
+        keys_1KPD, values_1KPD = (
+            each[step.shared_slot, :, :shared][None] for each in (keys, values)
+        )
+        out_1KXD, z_1KX = _attention(query_KXD[None], keys_1KPD, values_1KPD, scale)
+        shared_WKGD = out_1KXD[0].unflatten(1, (lanes, -1)).transpose(0, 1).float()
+        share_WKG = torch.sigmoid(z_WKG - z_1KX[0].unflatten(1, (lanes, -1)).transpose(0, 1))
+        out_WKGD = torch.lerp(shared_WKGD, out_WKGD.float(), share_WKG[..., None])
+    return out_WKGD.reshape(query_WHD.shape)[step.lane_B].to(query_BHD.dtype)
 
 
-def _for_all_lanes(left_WKGX: Tensor, right_KXY: Tensor) -> Tensor:
-    """One product per key-value head, over all lanes and queries at once: [W, K, G, Y]."""
-    lanes, heads, grouped, _ = left_WKGX.shape
-    left = left_WKGX.transpose(0, 1).reshape(heads, lanes * grouped, -1)
-    return (left @ right_KXY).view(heads, lanes, grouped, -1).transpose(0, 1)
+def _attend_prompt(
+    prompt: _Prompt, query_nHD: Tensor, keys: Tensor, values: Tensor, scale: float
+) -> Tensor:
+    keys_KTD, values_KTD = (each[prompt.slot, :, : prompt.context] for each in (keys, values))
+    # Query heads of one key-value head take the place of a batch: all of them read the same keys and one mask.
+    query_GKnD = query_nHD.unflatten(1, (keys_KTD.shape[0], -1)).permute(2, 1, 0, 3)
+    groups = query_GKnD.shape[0]
+    out_GKnD, _ = _attention(
+        query_GKnD,
+        keys_KTD.expand(groups, -1, -1, -1),
+        values_KTD.expand(groups, -1, -1, -1),
+        scale,
+        prompt.mask_nT,
+    )
+    return out_GKnD.permute(2, 1, 0, 3).flatten(1, 2)
 
 
-def _attend_prompt(prompt: _Prompt, query_nHD: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    keys_KTD = keys[prompt.slot][:, : prompt.context]
-    values_KTD = values[prompt.slot][:, : prompt.context]
-    heads, _, width = keys_KTD.shape
-    tokens = query_nHD.shape[0]
-    query_KXD = query_nHD.transpose(0, 1).reshape(heads, -1, width)
-    scores = (query_KXD @ keys_KTD.transpose(-1, -2)).view(heads, -1, tokens, prompt.context)
-    weights = torch.softmax(scores.add_(prompt.mask_nT), dim=-1)
-    out_KXD = weights.view(heads, -1, prompt.context) @ values_KTD
-    return out_KXD.view(-1, tokens, width).transpose(0, 1)
+def _attention(
+    query_BKQD: Tensor,
+    keys_BKTD: Tensor,
+    values_BKTD: Tensor,
+    scale: float,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention and the float32 logarithm of each query's sum of exponentials: [B, K, Q, D] and [B, K, Q].
+
+    The library's public call does not give the second, so its CPU kernel is called by name.
+    """
+    if mask is not None:
+        batch, _, num_queries, _ = query_BKQD.shape
+        mask = mask.expand(batch, 1, num_queries, keys_BKTD.shape[2])
+    if query_BKQD.device.type == "cpu":
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query_BKQD, keys_BKTD, values_BKTD, attn_mask=mask, scale=scale
+        )
+    scores = (query_BKQD @ keys_BKTD.mT).float() * scale
+    scores = scores if mask is None else scores + mask
+    weights = torch.softmax(scores, dim=-1).to(values_BKTD.dtype)
+    return weights @ values_BKTD, scores.logsumexp(dim=-1)
 
 
 def refuse_variants(module: nn.Module, kwargs: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ no key, because it keeps its state elsewhere.
 from typing import cast
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_utils import AttentionInterface
 
 from components.errors import ConfigError
@@ -21,7 +21,7 @@ class SlotModel:
         AttentionInterface.register(ATTENTION, attend)
         self._wanted = (num_slots, slot_tokens)
         self._model = model.eval()
-        self.shape = cache_shape(model.config.get_text_config(), *self._wanted)
+        self.shape = cache_shape(model, *self._wanted)
         self.cache = KeyValueCache(self.shape, _device(model))
         self._probe()
 
@@ -32,7 +32,7 @@ class SlotModel:
             ConfigError: the model's attention is of another kind; the one so far stays.
         """
         before = self._model, self.shape, self.cache
-        shape = cache_shape(model.config.get_text_config(), *self._wanted)
+        shape = cache_shape(model, *self._wanted)
         if shape != self.shape:
             self.shape, self.cache = shape, KeyValueCache(shape, _device(model))
         self._model = model.eval()
@@ -86,8 +86,9 @@ def _device(model: PreTrainedModel) -> torch.device:
     return cast(torch.nn.Embedding, model.get_input_embeddings()).weight.device
 
 
-def cache_shape(config: PreTrainedConfig, num_slots: int, slot_tokens: int) -> CacheShape:
+def cache_shape(model: PreTrainedModel, num_slots: int, slot_tokens: int) -> CacheShape:
     """What the model's keys and values need; a slot is never longer than the model's own limit."""
+    config = model.config.get_text_config()
     query_heads = getattr(config, "num_attention_heads", None)
     if query_heads is None:
         raise ConfigError(
@@ -101,4 +102,5 @@ def cache_shape(config: PreTrainedConfig, num_slots: int, slot_tokens: int) -> C
         num_heads=getattr(config, "num_key_value_heads", None) or query_heads,
         head_width=getattr(config, "head_dim", None) or config.hidden_size // query_heads,
         slot_tokens=min(slot_tokens, limit),
+        dtype=model.dtype,
     )

@@ -17,7 +17,8 @@ log-probabilities move in the third digit and a close draw can fall the other wa
 The sampled token and its log-probability come from the model's logits as they are, divided by the temperature; at
 temperature 0 the log-probability is taken at temperature 1. The stop token is part of the completion.
 
-Memory: two float32 vectors of `num_slots x slot_tokens` per layer and key-value head, resident only where used.
+Memory: two vectors in the model's dtype for each of `num_slots x slot_tokens` per layer and key-value head, resident only
+where used.
 Weights are never copied: change them only between `reset` calls, or cached prefixes answer for the old ones.
 The caller owns `torch.set_num_threads`.
 """

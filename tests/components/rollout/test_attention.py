@@ -8,7 +8,14 @@ from components.errors import ConfigError
 from components.rollout._attention import CacheShape, KeyValueCache, Run, attend, plan
 
 HEADS, GROUPS, WIDTH = 2, 3, 8
-SHAPE = CacheShape(num_layers=1, num_slots=9, num_heads=HEADS, head_width=WIDTH, slot_tokens=12)
+SHAPE = CacheShape(
+    num_layers=1,
+    num_slots=9,
+    num_heads=HEADS,
+    head_width=WIDTH,
+    slot_tokens=12,
+    dtype=torch.float32,
+)
 
 
 def layer() -> nn.Module:
